@@ -1,0 +1,1 @@
+"""The simulated desk: a procedurally drawn world whose truth is exact."""

@@ -1,0 +1,180 @@
+"""`vlm-decisions demo`: the simulated desk and the node, two processes over DDS, watched live."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ..decision import Decision
+from .scoring import Truth, summarise
+from .table import Table
+
+START_S = 60.0  # the model is loaded and the first decision published well within this
+
+
+class DemoError(RuntimeError):
+    """The demo could not run; the message says which part failed."""
+
+
+def run_demo(duration_s: float = 30.0, seed: int = 0, width: int = 640, height: int = 480,
+             fps: float = 16.0, questions: str = "desk", quiet: bool = False) -> dict[str, Any]:
+    """Run the camera and the node for `duration_s` of the desk and return the summary.
+
+    `seed` picks the desk, `width`, `height` and `fps` are the camera's, `questions` is a shipped
+    set or a YAML file for the node, `quiet` leaves the live table out. Raises DemoError when a
+    process ends early or no decision arrives.
+    """
+    os.environ.setdefault("ROS_DOMAIN_ID", str(random.randint(1, 100)))
+    os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
+    camera = ["vlm_decisions.sim.camera", f"seed:={seed}", f"width:={width}",
+              f"height:={height}", f"fps:={fps}", "loop:=true"]
+    node = ["vlm_decisions.node", "model:=sim_desk",
+            f"questions_file:={questions}"]
+    with process(*node) as deciding, _watcher() as watch:
+        watch.wait(deciding, "decision_node", watch.ready)
+        with process(*camera) as filming:
+            watch.wait(filming, "sim_camera", lambda: bool(watch.truth.stamps_ns))
+            watch.wait(deciding, "decision_node", lambda: bool(watch.decisions))
+            table = Table(sys.stdout, quiet)
+            end = time.monotonic() + duration_s
+            while (left := end - time.monotonic()) > 0:
+                watch.spin(min(0.1, left))
+                check_process(filming, "sim_camera")
+                check_process(deciding, "decision_node")
+                table.show(watch.newest.values(), watch.truth, watch.rates, left)
+            table.done()
+    return summarise(watch.decisions, watch.truth)
+
+
+def print_summary(summary: dict[str, Any]) -> None:
+    """Print what `run_demo` returned, for people."""
+    def percent(value: float | None) -> str:
+        return "    -" if value is None else f"{100 * value:4.0f}%"
+
+    print(f"\n{'question':<24} {'accuracy':>8} {'judged':>7} {'rate':>8}")
+    for name, row in summary["questions"].items():
+        print(f"{name:<24} {percent(row['accuracy']):>8} {row['judged']:>7}"
+              f" {row['rate_hz']:>5.1f} Hz")
+    age = summary["age_ms"]
+    print(f"\n{summary['decisions']} decisions; right in {percent(summary['accuracy']).strip()} of "
+          f"{summary['judged']} judged (those within 0.5 s of a change of the truth are not)")
+    if age["p50"] is not None:
+        print(f"age of the evidence: p50 {age['p50']:.0f} ms, p95 {age['p95']:.0f} ms")
+
+
+def write_json(path: str, value: Any) -> None:
+    """Write `value` to `path`, replacing it whole."""
+    target = Path(path)
+    temporary = target.with_name(f".{target.name}.part")
+    temporary.write_text(json.dumps(value, indent=2) + "\n")
+    os.replace(temporary, target)
+
+
+class _Watch:
+    """Subscribes to the decisions and the truth; everything is kept in order of arrival."""
+
+    def __init__(self) -> None:
+        from rclpy.node import Node
+        from rclpy.qos import DurabilityPolicy, QoSProfile
+        from std_msgs.msg import String
+
+        from vlm_decisions.msg import Decision as DecisionMsg
+
+        self.truth = Truth()
+        self.decisions: list[Decision] = []
+        self.newest: dict[str, Decision] = {}
+        self.rates: dict[str, float] = {}
+        self._times: dict[str, deque[int]] = {}
+        self.node = Node("vlm_decisions_demo")
+        latched = QoSProfile(depth=1000, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+        self._subscription = self.node.create_subscription(
+            DecisionMsg, "decision_node/decisions", self._decided, latched)
+        self.node.create_subscription(String, "truth", self._told, QoSProfile(depth=100))
+
+    def ready(self) -> bool:
+        """Whether the node is there and publishes."""
+        return self.node.count_publishers("decision_node/decisions") > 0
+
+    def wait(self, process: subprocess.Popen, name: str, ready: Callable[[], bool]) -> None:
+        """Spin until `ready`; raises DemoError when `process` ends or nothing comes of it."""
+        end = time.monotonic() + START_S
+        while not ready():
+            check_process(process, name)
+            if time.monotonic() > end:
+                raise DemoError(f"{name} runs, but nothing came from it within {START_S:.0f} s")
+            self.spin(0.1)
+
+    def spin(self, timeout_s: float) -> None:
+        """Take what has arrived, waiting at most `timeout_s` for the first."""
+        import rclpy
+
+        end = time.monotonic() + timeout_s
+        while (left := end - time.monotonic()) > 0:
+            rclpy.spin_once(self.node, timeout_sec=left)
+
+    def _decided(self, msg: Any) -> None:
+        from ..ros.convert import decision_from_msg
+
+        decision = decision_from_msg(msg)
+        if not self.truth.stamps_ns:
+            return  # before the camera: nothing to judge
+        self.decisions.append(decision)
+        self.newest[decision.question_id] = decision
+        times = self._times.setdefault(decision.question_id, deque(maxlen=12))
+        times.append(decision.t_end_ns)
+        if len(times) > 1 and times[-1] > times[0]:
+            self.rates[decision.question_id] = (len(times) - 1) * 1e9 / (times[-1] - times[0])
+
+    def _told(self, msg: Any) -> None:
+        told = json.loads(msg.data)
+        self.truth.add(told["stamp_ns"], told["facts"])
+
+
+@contextmanager
+def _watcher() -> Iterator[_Watch]:
+    import rclpy
+    from rclpy.signals import SignalHandlerOptions
+
+    rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
+    try:
+        watch = _Watch()
+        try:
+            yield watch
+        finally:
+            watch.node.destroy_node()
+    finally:
+        rclpy.try_shutdown()
+
+
+@contextmanager
+def process(module: str, *parameters: str) -> Iterator[subprocess.Popen]:
+    """Run a node's module as a process with parameters `name:=value`; end it afterwards."""
+    arguments = [a for p in parameters for a in ("-p", p)]
+    child = subprocess.Popen([sys.executable, "-m", module, "--ros-args", "--log-level", "warn",
+                              *arguments])
+    try:
+        yield child
+    finally:
+        if child.poll() is None:
+            child.send_signal(signal.SIGINT)
+            try:
+                child.wait(5.0)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+
+
+def check_process(child: subprocess.Popen, name: str) -> None:
+    """Raise DemoError if the process `name` has ended."""
+    if child.poll() is not None:
+        raise DemoError(f"{name} ended with exit code {child.returncode}; its output is above")
