@@ -1,0 +1,219 @@
+"""Second stage: the language model learns to answer from cached vision features.
+
+Each step takes clips of one length, runs their shared prefix once and forks the questions off it,
+as the engine does. The answer token is trained at full depth and, more lightly, at the shallower
+exits, so that leaving early means something; the state behind each group learns to hold the scene.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..engine.prompt import PromptTemplate
+from . import forward
+from .corpus import Family, families
+from .scenes import GROUP_S, Moment
+from .strips import Encoded
+from .vision import FLAGS, POSE, flags_of, pose_of
+
+SETTLED_S, MOTION_S = 0.14, 0.4  # how long a state must have held to be asked about
+MOTION_GROUPS = 2
+EXITS = {2: 0.25, 4: 1.0}  # depth -> weight of its answer loss
+GROUP_SHARE = {"presence": 0.28, "holding": 0.16, "relation": 0.22, "motion": 0.2,
+               "activity": 0.14, "choice": 1.0}
+MOTION_FLAGS = [FLAGS.index(n) for n in ("approaching", "receding", "left", "right")]
+
+
+@dataclass(frozen=True)
+class Clip:
+    """The last `n` groups up to group `end` of a strip."""
+
+    strip: Encoded
+    end: int
+    n: int
+
+    @property
+    def now(self) -> Moment:
+        return self.strip.moments[self.end]
+
+    @property
+    def shows_motion(self) -> bool:
+        return self.n >= MOTION_GROUPS and self.now.since_s >= MOTION_S
+
+
+@dataclass
+class Layout:
+    """Token ids and positions of a prefix of n groups on one grid; the same for every clip."""
+
+    ids: Tensor  # (P,)
+    positions: Tensor  # (3, P)
+    visual: Tensor  # (n * tokens,) where the features go
+    ends: Tensor  # (n,) index of each vision_end
+    next_position: int
+
+
+def layout(template: PromptTemplate, n: int, rows: int, columns: int) -> Layout:
+    """Lay out header, n groups (rows x columns merged tokens) and the instruction."""
+    ids: list[int] = []
+    positions: list[tuple[int, int, int]] = []
+    visual, ends, at = [], [], 0
+
+    def text(tokens: Sequence[int]) -> None:
+        nonlocal at
+        for token in tokens:
+            ids.append(token)
+            positions.append((at, at, at))
+            at += 1
+
+    text(template.header_ids)
+    for k in range(n):
+        tokens = template.group_ids(GROUP_S / 4 + k * GROUP_S, rows * columns)
+        first = tokens.index(template.pad_id)
+        text(tokens[:first])
+        for cell in range(rows * columns):
+            visual.append(len(ids))
+            ids.append(template.pad_id)
+            positions.append((at, at + cell // columns, at + cell % columns))
+        at += max(rows, columns)
+        ends.append(len(ids))
+        text(tokens[first + rows * columns:])
+    text(template.instruction_ids)
+    return Layout(torch.tensor(ids), torch.tensor(positions).T, torch.tensor(visual),
+                  torch.tensor(ends), at)
+
+
+class Scratchpad(nn.Module):
+    """Linear label layers on the state behind each group; only used in training."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.flags = nn.Linear(dim, len(FLAGS))
+        self.pose = nn.Linear(dim, len(POSE))
+
+    def loss(self, hidden: Tensor, clips: Sequence[Clip]) -> Tensor:
+        """Loss of the states (B, n, dim) behind the groups of each clip."""
+        flags, known_flags, pose, known_pose = [], [], [], []
+        for clip in clips:
+            for g in range(clip.n):
+                moment = clip.strip.moments[clip.end - clip.n + 1 + g]
+                sure = float(moment.since_s >= SETTLED_S)
+                mask = np.full(len(FLAGS), sure)
+                if g + 1 < MOTION_GROUPS or moment.since_s < MOTION_S:
+                    mask[MOTION_FLAGS] = 0
+                values, known = pose_of(moment)
+                flags.append(flags_of(moment))
+                known_flags.append(mask)
+                pose.append(values)
+                known_pose.append(np.array(known) * sure)
+        b, n, _ = hidden.shape
+
+        def tensor(rows: list[Any]) -> Tensor:
+            return torch.tensor(np.array(rows), dtype=torch.float32).view(b, n, -1)
+
+        kf, kp = tensor(known_flags), tensor(known_pose)
+        f = F.binary_cross_entropy_with_logits(self.flags(hidden), tensor(flags), reduction="none")
+        p = F.smooth_l1_loss(self.pose(hidden), tensor(pose), reduction="none", beta=0.3)
+        return 2 * (f * kf).sum() / kf.sum().clamp(min=1) + (p * kp).sum() / kp.sum().clamp(min=1)
+
+
+class Asker:
+    """Draws questions about a clip so that, within a family, every answer is as frequent."""
+
+    def __init__(self, template: PromptTemplate, moments: Sequence[Moment]) -> None:
+        self.template = template
+        self.families = families()
+        self._yes_no = [f for f in self.families if not f.options]
+        self._choices = [f for f in self.families if f.options]
+        sizes: dict[str, int] = {}
+        for family in self._yes_no:
+            sizes[family.group] = sizes.get(family.group, 0) + 1
+        self._base = {f.name: GROUP_SHARE[f.group] / sizes.get(f.group, 1) for f in self.families}
+        self._share: dict[str, dict[str, float]] = {}
+        for family in self.families:
+            usable = [m for m in moments if m.since_s >= (MOTION_S if family.motion else SETTLED_S)]
+            answers = [family.answer(m.state, m.x) for m in usable]
+            self._share[family.name] = {a: answers.count(a) / len(answers) for a in set(answers)}
+        self._tokens: dict[tuple[str, tuple[str, ...]], Any] = {}
+
+    def tokens(self, text: str, options: tuple[str, ...] = ()) -> Any:
+        """Return the question's tokens behind the instruction and its answer ids."""
+        key = (text, options)
+        if key not in self._tokens:
+            if len(self._tokens) > 20000:
+                self._tokens.clear()
+            q = self.template.question(text, options)
+            self._tokens[key] = (q.ids[q.trunk:], q.answer_ids)
+        return self._tokens[key]
+
+    def draw(self, rng: np.random.Generator, clip: Clip, count: int,
+             choice: bool) -> list[tuple[list[int], int]]:
+        """`count` questions about the clip: (suffix ids, id of the right answer)."""
+        pool = [f for f in (self._choices if choice else self._yes_no)
+                if clip.shows_motion or not f.motion]
+        answers = [f.answer(clip.now.state, clip.now.x) for f in pool]
+        weights = np.array([self._base[f.name] / max(0.03, self._share[f.name].get(a, 0.03))
+                            for f, a in zip(pool, answers, strict=True)])
+        picks = rng.choice(len(pool), count, p=weights / weights.sum())
+        return [self._phrase(rng, pool[i], answers[i]) for i in picks]
+
+    def _phrase(self, rng: np.random.Generator, family: Family,
+                answer: str) -> tuple[list[int], int]:
+        text = family.texts[0 if rng.random() < 0.3 else int(rng.integers(len(family.texts)))]
+        if not family.options:
+            ids, answer_ids = self.tokens(text)
+            return ids, answer_ids[0 if answer == "Yes" else 1]
+        options = list(family.options)
+        if rng.random() < 0.6:
+            rng.shuffle(options)
+        if len(options) > 2 and rng.random() < 0.3:
+            others = [o for o in options if o != answer]
+            dropped = set(rng.choice(others, int(rng.integers(1, len(others))), replace=False))
+            options = [o for o in options if o not in dropped]
+        ids, answer_ids = self.tokens(text, tuple(options))
+        return ids, answer_ids[options.index(answer)]
+
+
+class Student:
+    """The language model under training, with its template and layouts."""
+
+    def __init__(self, model: Any, tokenizer: Any) -> None:
+        self.model = model.model.language_model
+        self.template = PromptTemplate(tokenizer)
+        self.pad_id = tokenizer.pad_token_id
+        self._layouts: dict[tuple[int, int, int], Layout] = {}
+
+    def prefix(self, clips: Sequence[Clip]) -> tuple[Tensor, list[forward.LayerState], Layout]:
+        """Run the shared prefix of clips of one length and grid."""
+        width, height = clips[0].strip.size
+        n, rows, columns = clips[0].n, height // 32, width // 32
+        key = (n, rows, columns)
+        if key not in self._layouts:
+            self._layouts[key] = layout(self.template, *key)
+        plan = self._layouts[key]
+        features = np.stack([c.strip.features[c.end - n + 1:c.end + 1] for c in clips])
+        visual = torch.from_numpy(features.astype(np.float32)).flatten(1, 2)
+        embeds = self.model.embed_tokens(plan.ids).expand(len(clips), -1, -1).clone()
+        embeds[:, plan.visual] = visual
+        hidden, states = forward.prefix(self.model, embeds, plan.positions)
+        return hidden, states, plan
+
+    def answer_logits(self, states: list[forward.LayerState], plan: Layout,
+                      suffixes: Sequence[Sequence[Sequence[int]]],
+                      depths: Sequence[int]) -> dict[int, Tensor]:
+        """Vocabulary logits (B, N, V) behind each of N suffixes per clip, at each depth."""
+        longest = max(len(s) for row in suffixes for s in row)
+        ids = torch.tensor([[list(s) + [self.pad_id] * (longest - len(s)) for s in row]
+                            for row in suffixes])
+        last = torch.tensor([[len(s) - 1 for s in row] for row in suffixes])
+        every = forward.fork(self.model, states, self.model.embed_tokens(ids), plan.next_position)
+        index = last[:, :, None, None].expand(-1, -1, 1, every[0].shape[-1])
+        heads = self.model.embed_tokens.weight
+        return {d: self.model.norm(every[d - 1].gather(2, index)[:, :, 0]) @ heads.T
+                for d in depths}

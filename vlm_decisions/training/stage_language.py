@@ -1,0 +1,136 @@
+"""Run the second training stage, with checkpoints, resume and an estimate of the time left."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from .checkpoints import Run
+from .language import EXITS, MOTION_S, SETTLED_S, Asker, Clip, Scratchpad, Student
+from .strips import GROUPS, StripStore, encode, with_moments
+
+CLIPS, YES_NO, CHOICES = 20, 8, 1
+LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16)
+LENGTH_SHARE = (0.08, 0.14, 0.18, 0.22, 0.14, 0.14, 0.06, 0.04)
+SIZE_SHARE = {(160, 128): 0.8, (192, 96): 0.1, (128, 128): 0.1}
+VALIDATION_SEEDS = 900_000_000
+REPORT = ("person", "second_person", "door_open", "cup", "phone", "laptop", "pen", "holding_cup",
+          "holding_phone", "holding_pen", "cup_left_of_laptop", "phone_right_of_laptop",
+          "approaching", "receding", "moving_left", "moving_right", "doing_typing")
+
+
+def draw_clips(rng: np.random.Generator, store: StripStore, count: int) -> list[Clip]:
+    """Clips of one length and one size, each ending a moment after any change."""
+    n = int(rng.choice(LENGTHS, p=LENGTH_SHARE))
+    size = list(SIZE_SHARE)[int(rng.choice(3, p=list(SIZE_SHARE.values())))]
+    clips: list[Clip] = []
+    while len(clips) < count:
+        strip = store.strips[int(rng.integers(len(store)))]
+        if strip.size != size:
+            continue
+        clip = Clip(strip, int(rng.integers(n - 1, GROUPS)), n)
+        if clip.now.since_s < SETTLED_S or (not clip.shows_motion and n > 1 and rng.random() < 0.7):
+            continue
+        clips.append(clip)
+    return clips
+
+
+def evaluate(student: Student, asker: Asker, clips: list[Clip],
+             depth: int) -> tuple[dict[str, float], dict[str, float]]:
+    """AUROC per yes/no family and accuracy per choice family on clips of one length and size."""
+    from sklearn.metrics import roc_auc_score
+
+    yes_no = [f for f in asker.families if not f.options]
+    choices = [f for f in asker.families if f.options]
+    margins, picks = [], []
+    with torch.no_grad():
+        for k in range(0, len(clips), 16):
+            part = clips[k:k + 16]
+            _, states, plan = student.prefix(part)
+            asked = [asker.tokens(f.texts[0]) for f in yes_no]
+            logits = student.answer_logits(states, plan, [[a[0] for a in asked]] * len(part),
+                                           [depth])[depth]
+            margins.append((logits[..., asked[0][1][0]] - logits[..., asked[0][1][1]]).numpy())
+            asked = [asker.tokens(f.texts[0], f.options) for f in choices]
+            logits = student.answer_logits(states, plan, [[a[0] for a in asked]] * len(part),
+                                           [depth])[depth]
+            picks.append(np.stack([logits[:, i, a[1]].argmax(-1).numpy()
+                                   for i, a in enumerate(asked)], axis=1))
+    margin, pick = np.concatenate(margins), np.concatenate(picks)
+    auroc = {}
+    for i, family in enumerate(yes_no):
+        truth = np.array([family.answer(c.now.state, c.now.x) == "Yes" for c in clips])
+        if 0 < truth.sum() < len(truth):
+            auroc[family.name] = float(roc_auc_score(truth, margin[:, i]))
+    accuracy = {f.name: float(np.mean([f.options[p] == f.answer(c.now.state, c.now.x)
+                                       for p, c in zip(pick[:, i], clips, strict=True)]))
+                for i, f in enumerate(choices)}
+    return auroc, accuracy
+
+
+def validation_clips(run: Run, count: int = 360) -> list[Clip]:
+    """Settled 8-group clips of held-out worlds, all of the main size."""
+    clips, seed = [], VALIDATION_SEEDS
+    checkpoint = str(run.folder / "vision.pt")
+    while len(clips) < count:
+        strip = with_moments(*encode(seed, checkpoint))
+        seed += 1
+        if strip.size == (160, 128):
+            clips += [Clip(strip, e, 8) for e in (9, 12, 15)
+                      if strip.moments[e].since_s >= MOTION_S + 0.1]
+    return clips[:count]
+
+
+def train_language(model: Any, tokenizer: Any, run: Run, steps: int, strips: int,
+                   lr: float = 2e-3) -> None:
+    """Train the language model of `model` for `steps` steps on up to `strips` strips."""
+    student = Student(model, tokenizer)
+    scratchpad = Scratchpad(student.model.config.hidden_size)
+    modules = {"language_model": student.model, "scratchpad": scratchpad}
+    parameters = [p for m in modules.values() for p in m.parameters()]
+    optimiser = torch.optim.AdamW(parameters, lr=lr, weight_decay=0.03, betas=(0.9, 0.98))
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, run.cosine(steps, warmup=200))
+    start = run.restore("language", modules, optimiser, schedule)
+    if start >= steps:
+        return
+    store = StripStore(run.folder / "strips", run.folder / "vision.pt", strips)
+    progress = run.progress("language", start, steps)
+    try:
+        held_out = validation_clips(run)
+        store.poll(wait_for=min(strips, 600))
+        asker = Asker(student.template, [m for s in store.strips[:600] for m in s.moments])
+        rng = np.random.default_rng([start, 10])
+        for step in range(start, steps):
+            store.poll()
+            clips = draw_clips(rng, store, CLIPS)
+            hidden, states, plan = student.prefix(clips)
+            full = max(EXITS)
+            losses = {"scene": 0.5 * scratchpad.loss(hidden[:, plan.ends], clips)}
+            for name, count, choice in (("yes_no", YES_NO, False), ("choice", CHOICES, True)):
+                asked = [asker.draw(rng, clip, count, choice) for clip in clips]
+                logits = student.answer_logits(states, plan, [[a for a, _ in row] for row in asked],
+                                               list(EXITS))
+                right = torch.tensor([[b for _, b in row] for row in asked])
+                each = {d: F.cross_entropy(x.flatten(0, 1), right.flatten())
+                        for d, x in logits.items()}
+                losses[name] = sum(EXITS[d] * loss for d, loss in each.items()) * (
+                    0.5 if choice else 1.0)
+                losses[f"{name}@{full}"] = each[full].detach()
+            loss = losses["scene"] + losses["yes_no"] + losses["choice"]
+            optimiser.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+            optimiser.step()
+            schedule.step()
+            shown = {k: float(v.detach()) for k, v in losses.items()}
+            progress.update(step + 1, {**shown, "strips": float(len(store))})
+            if (step + 1) % 250 == 0 or step + 1 == steps:
+                auroc, accuracy = evaluate(student, asker, held_out, full)
+                progress.note("  ".join(f"{k} {auroc[k]:.3f}" for k in REPORT if k in auroc)
+                              + "  |  " + "  ".join(f"{k} {v:.2f}" for k, v in accuracy.items()))
+                run.save("language", step + 1, modules, optimiser, schedule)
+    finally:
+        store.close()

@@ -1,0 +1,110 @@
+"""Strips of vision features for the second stage: drawn once, encoded once, kept on disk."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from . import forward
+from .scenes import Moment, draw_strip, patches, plan_strip
+from .vision import cycle_sizes
+from .workers import Producer
+
+GROUPS = 16
+SHARD = 64
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """One strip: model size (width, height), features float16 (groups, tokens, dim), moments."""
+
+    seed: int
+    size: tuple[int, int]
+    features: np.ndarray
+    moments: tuple[Moment, ...]
+
+
+def size_of(seed: int) -> tuple[int, int]:
+    """Return the model size of the strip with this seed."""
+    return next(cycle_sizes(np.random.default_rng([seed, 8])))
+
+
+@functools.lru_cache(maxsize=1)
+def _visual(vision_checkpoint: str) -> Any:
+    from .model import fresh_model
+
+    visual = fresh_model()[1].model.visual
+    state = torch.load(vision_checkpoint, weights_only=True)
+    visual.load_state_dict(state["modules"]["visual"])
+    return visual.eval()
+
+
+def encode(seed: int, vision_checkpoint: str) -> tuple[int, np.ndarray]:
+    """Draw the strip of `seed` and run the trained vision tower over it."""
+    size = size_of(seed)
+    strip = draw_strip(plan_strip(seed, GROUPS, size), size)
+    with torch.no_grad():
+        features = forward.vision_features(
+            _visual(vision_checkpoint), torch.from_numpy(patches(strip.frames)),
+            (size[1] // 16, size[0] // 16))
+    return seed, features.numpy().astype(np.float16)
+
+
+def with_moments(seed: int, features: np.ndarray) -> Encoded:
+    size = size_of(seed)
+    return Encoded(seed, size, features, plan_strip(seed, GROUPS, size).moments)
+
+
+class StripStore:
+    """A growing set of encoded strips in a folder of shards, filled by a background process."""
+
+    def __init__(self, folder: Path, vision_checkpoint: Path, most: int) -> None:
+        self.folder, self.most = folder, most
+        folder.mkdir(parents=True, exist_ok=True)
+        self.strips: list[Encoded] = []
+        self._pending: list[tuple[int, np.ndarray]] = []
+        for path in sorted(folder.glob("shard_*.npz")):
+            with np.load(path) as shard:
+                for seed in shard["seeds"]:
+                    self.strips.append(with_moments(int(seed), shard[f"f{seed}"]))
+        make = functools.partial(encode, vision_checkpoint=str(vision_checkpoint))
+        self._producer: Producer | None = None
+        if len(self.strips) < most:
+            self._producer = Producer(make, len(self.strips), ahead=64)
+
+    def __len__(self) -> int:
+        return len(self.strips)
+
+    def __iter__(self) -> Iterator[Encoded]:
+        return iter(self.strips)
+
+    def poll(self, wait_for: int = 0) -> None:
+        """Take what is ready; wait until at least `wait_for` strips are there."""
+        while self._producer and (self._producer.ready() or len(self.strips) < wait_for):
+            _, (seed, features) = self._producer.get()
+            self.strips.append(with_moments(seed, features))
+            self._pending.append((seed, features))
+            if len(self._pending) == SHARD:
+                self._write()
+            if len(self.strips) >= self.most:
+                self.close()
+
+    def _write(self) -> None:
+        seeds = [seed for seed, _ in self._pending]
+        path = self.folder / f"shard_{seeds[0]:07d}.npz"
+        arrays = {f"f{seed}": features for seed, features in self._pending}
+        temporary = path.with_suffix(".tmp.npz")
+        np.savez(temporary, seeds=np.array(seeds), **arrays)
+        temporary.rename(path)
+        self._pending.clear()
+
+    def close(self) -> None:
+        if self._producer:
+            self._producer.close()
+            self._producer = None
