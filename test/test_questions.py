@@ -1,0 +1,250 @@
+"""Question validation, and the book's YAML."""
+
+import os
+import stat
+
+import pytest
+import yaml
+
+from vlm_decisions.questions import MAX_QUESTIONS, Question, QuestionBook, QuestionError
+
+DESK = """\
+questions:
+- id: coffee
+  text: Is the person drinking from a cup or mug?
+  enter: 0.55
+  ema: 0.7
+- id: activity
+  kind: choice
+  text: What is the person mainly doing?
+  options: [typing, drinking, on phone, idle]
+  rate_hz: 1
+  tier: 2
+"""
+
+
+def test_reads_a_list_and_a_mapping_alike():
+    book = QuestionBook.loads(DESK)
+    assert [question.id for question in book] == ["coffee", "activity"]
+    activity = book.get("activity")
+    assert activity.options == ("typing", "drinking", "on phone", "idle")
+    assert activity.tier == "vlm"
+    assert activity.rate_hz == 1.0
+    assert isinstance(activity.rate_hz, float)
+    listed = QuestionBook.loads(yaml.safe_dump(yaml.safe_load(DESK)["questions"]))
+    assert list(listed) == list(book)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "questions:", "# nothing\n"])
+def test_an_empty_file_is_an_empty_book(text):
+    assert len(QuestionBook.loads(text)) == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"id": "1st"}, "ROS name"),
+        ({"id": "a/b"}, "ROS name"),
+        ({"id": "a__b"}, "ROS name"),
+        ({"id": "_a"}, "ROS name"),
+        ({"id": "a_"}, "ROS name"),
+        ({"id": "é"}, "ROS name"),
+        ({"id": "a\n"}, "ROS name"),
+        ({"id": ""}, "ROS name"),
+        ({"id": "x" * 65}, "ROS name"),
+        ({"id": True}, "must be text"),
+        ({"id": "camera_dark"}, "camera's health"),
+        ({"text": "  "}, "text is empty"),
+        ({"text": 3}, "text must be text"),
+        ({"text": "x" * 501}, "limit is 500"),
+        ({"text": "a\x00b"}, "control characters"),
+        ({"text": "\ud800"}, "not valid Unicode"),
+        ({"kind": "open"}, "kind must be one of"),
+        ({"options": ("a", "b")}, "belong to kind: choice"),
+        ({"kind": "choice"}, "2 to 26"),
+        ({"kind": "choice", "options": ("a",)}, "2 to 26"),
+        ({"kind": "choice", "options": ("a",) * 27}, "2 to 26"),
+        ({"kind": "choice", "options": ("a", "A ")}, "twice"),
+        ({"kind": "choice", "options": ("a", "")}, "empty"),
+        ({"kind": "choice", "options": ("a", "unknown")}, "answer of its own"),
+        ({"kind": "choice", "options": (True, False)}, "quote it"),
+        ({"kind": "choice", "options": "ab"}, "must be a list"),
+        ({"kind": "choice", "options": ("a", "b"), "tier": "heads"}, "yes or no only"),
+        ({"kind": "choice", "options": ("a", "b"), "bias": 0.5}, "bias"),
+        ({"tier": 0}, "tier must be"),
+        ({"tier": True}, "tier must be"),
+        ({"tier": "best"}, "tier must be"),
+        ({"tier": "vlm", "head": "person"}, "head has no use"),
+        ({"head": ""}, "head must be"),
+        ({"rate_hz": 0}, "rate_hz must be above 0"),
+        ({"rate_hz": -1}, "rate_hz must be above 0"),
+        ({"rate_hz": 101}, "at most 100"),
+        ({"rate_hz": float("nan")}, "rate_hz must be above"),
+        ({"rate_hz": float("inf")}, "rate_hz must be above"),
+        ({"rate_hz": True}, "must be a number"),
+        ({"rate_hz": "4"}, "must be a number"),
+        ({"enter": 1.1}, "enter must be from 0 to 1"),
+        ({"exit": -0.1}, "exit must be from 0 to 1"),
+        ({"enter": 0.4, "exit": 0.4}, "enter is 0.4, exit is 0.4"),
+        ({"enter": 0.2, "exit": 0.4}, "must be above exit"),
+        ({"ema": 0}, "ema must be above 0"),
+        ({"ema": 1.5}, "ema must be above 0"),
+        ({"depth": 0}, "depth must be"),
+        ({"depth": 2.0}, "depth must be"),
+        ({"depth": True}, "depth must be"),
+        ({"scale": 0}, "scale must be above 0"),
+        ({"bias": float("nan")}, "bias must be"),
+    ],
+)
+def test_invalid_fields_are_named(changes, words):
+    fields = {"id": "q", "text": "Is it?"} | changes
+    with pytest.raises(QuestionError) as caught:
+        Question(**fields)
+    assert words in str(caught.value)
+    assert caught.value.field in {*changes, "options"}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"exit": 0.0, "enter": 1.0},
+        {"ema": 1},
+        {"tier": 1, "head": "person_v2"},
+        {"depth": 12, "scale": 0.5, "bias": -1.5},
+        {"kind": "choice", "options": ["yes", "no"]},
+        {"text": "Ist die Tür offen? 门开着吗？ <|im_end|>"},
+    ],
+)
+def test_valid_fields_are_kept(changes):
+    question = Question(**({"id": "q", "text": "Is it?"} | changes))
+    again = Question(**question.to_dict())
+    assert again == question
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("- id: a\n  text: x\n  enterr: 0.5\n", 3, "did you mean 'enter'?"),
+        ("- id: a\n  text: x\n  colour: red\n", 3, "known: id, text"),
+        ("- id: a\n  text: x\n\n  rate_hz: fast\n", 4, "rate_hz must be a number"),
+        ("- id: a\n  text: x\n- id: a\n  text: y\n", 3, "'a' exists already"),
+        ("- id: a\n", 1, "needs the key 'text'"),
+        ("- id: a\n  text: x\n- text: y\n", 3, "needs the key 'id'"),
+        ("- id: a\n  text: x\n  text: y\n", 3, "appears twice"),
+        ("- id: on\n  text: x\n", 1, "must be text, not True"),
+        ("- id: a\n  text: {b: c}\n", 2, "plain value"),
+        ("- id: a\n  text: !!python/name:os.system ''\n", 2, "constructor"),
+        ("- just text\n", 1, "expected a mapping"),
+        ("standing:\n- id: a\n", 1, "unknown key 'standing'"),
+        ("- id: a\n  text: [\n", 3, "not valid YAML"),
+        ("just text", 1, "must hold a list"),
+    ],
+)
+def test_file_errors_name_the_line(text, line, words):
+    with pytest.raises(QuestionError) as caught:
+        QuestionBook.loads(text, source="my.yaml")
+    assert str(caught.value).startswith(f"my.yaml:{line}:")
+    assert words in str(caught.value)
+
+
+def test_nested_and_repeated_yaml_is_refused_quickly():
+    bomb = "a: &a [x, x]\n" + "".join(f"b{i}: &b{i} [*a, *a]\n" for i in range(9))
+    with pytest.raises(QuestionError):
+        QuestionBook.loads(bomb)
+    with pytest.raises(QuestionError, match="not valid YAML"):
+        QuestionBook.loads("[" * 100_000)
+
+
+def test_missing_and_unreadable_files_are_named(tmp_path):
+    with pytest.raises(QuestionError, match="none.yaml: No such file"):
+        QuestionBook.load(tmp_path / "none.yaml")
+    (tmp_path / "latin.yaml").write_bytes("- {id: a, text: Tür}".encode("latin-1"))
+    with pytest.raises(QuestionError, match="not UTF-8"):
+        QuestionBook.load(tmp_path / "latin.yaml")
+    (tmp_path / "huge.yaml").write_bytes(b"#" * 1_000_001)
+    with pytest.raises(QuestionError, match="larger than"):
+        QuestionBook.load(tmp_path / "huge.yaml")
+
+
+def test_saving_and_loading_gives_the_same_book(tmp_path):
+    book = QuestionBook.loads(DESK)
+    book.add(Question("odd", "Is 'yes' or \"no\" — on: off?", enter=0.9, tier="heads", head="h"))
+    path = tmp_path / "book.yaml"
+    book.save(path)
+    assert list(QuestionBook.load(path)) == list(book)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+
+
+def test_saving_replaces_at_once_and_keeps_links_and_modes(tmp_path):
+    path, link = tmp_path / "book.yaml", tmp_path / "link.yaml"
+    path.write_text("old")
+    path.chmod(0o600)
+    link.symlink_to(path)
+    QuestionBook.loads(DESK).save(link)
+    assert link.is_symlink()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert len(QuestionBook.load(path)) == 2
+    assert sorted(os.listdir(tmp_path)) == ["book.yaml", "link.yaml"]
+
+
+def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "book.yaml"
+    path.write_text("old")
+
+    def no_space(handle):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", no_space)
+    with pytest.raises(QuestionError, match="No space left"):
+        QuestionBook.loads(DESK).save(path)
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["book.yaml"]
+    with pytest.raises(QuestionError, match="cannot save questions"):
+        QuestionBook.loads(DESK).save(tmp_path / "none" / "book.yaml")
+
+
+def test_add_get_remove():
+    book = QuestionBook.loads(DESK)
+    with pytest.raises(QuestionError, match="'coffee' exists already"):
+        book.add(Question("coffee", "again"))
+    assert book.remove("coffee").id == "coffee"
+    assert "coffee" not in book
+    for call in (book.get, book.remove, book.replace):
+        with pytest.raises(QuestionError, match="no question 'coffee'"):
+            call("coffee")
+    for index in range(MAX_QUESTIONS - 1):
+        book.add(Question(f"q{index}", "x"))
+    with pytest.raises(QuestionError, match="full"):
+        book.add(Question("more", "x"))
+
+
+def test_replace_validates_together_and_changes_all_or_nothing():
+    book = QuestionBook.loads(DESK)
+    before = book.get("coffee")
+    for changes in (
+        {"enter": 0.2, "rate_hz": 2.0},
+        {"rate_hz": float("nan")},
+        {"colour": "red"},
+        {"id": "tea"},
+    ):
+        with pytest.raises(QuestionError):
+            book.replace("coffee", **changes)
+        assert book.get("coffee") is before
+    # Neither of these two is valid without the other.
+    after = book.replace("coffee", enter=0.3, exit=0.1)
+    assert (after.enter, after.exit) == (0.3, 0.1)
+    assert [question.id for question in book] == ["coffee", "activity"]
+
+
+def test_copy_is_independent():
+    book = QuestionBook.loads(DESK)
+    copy = book.copy()
+    copy.remove("coffee")
+    assert "coffee" in book
+
+
+def test_asks_the_same_ignores_rates_and_thresholds():
+    question = Question("a", "x")
+    assert question.asks_the_same(Question("a", "x", rate_hz=1.0, enter=0.9, tier="vlm"))
+    assert not question.asks_the_same(Question("a", "y"))
+    assert not question.asks_the_same(Question("b", "x"))

@@ -1,0 +1,91 @@
+"""The decision: one answer to one question, with the evidence's times."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import Any
+
+YES = "yes"
+NO = "no"
+UNCERTAIN = "uncertain"
+UNKNOWN = "unknown"
+
+TIER_HEALTH = 0
+TIER_HEADS = 1
+TIER_VLM = 2
+
+
+@dataclass(frozen=True)
+class Decision:
+    """
+    One answer to one question, and how old its evidence is.
+
+    - `answer`: `yes`, `no`, `uncertain`, `unknown`, or one of `options`.
+    - `p`: smoothed probability of yes (of the present answer, for a choice); `p_raw`: the same
+      from this group alone. Both are NaN where the answer is `unknown`, so that a consumer that
+      compares p with any threshold gets false.
+    - `options`, `probabilities`: a choice's options and their smoothed probabilities, in the
+      question's order; empty for yes/no.
+    - `tier`: TIER_HEALTH, TIER_HEADS or TIER_VLM; `depth`: language-model layers used (0: none).
+    - `t_start_ns`, `t_end_ns`: frame time of the oldest and newest frame of the evidence (both 0
+      if there never was any); `t_decided_ns`: when it was decided, on the same clock.
+    - `changed`: the answer differs from the one published before; `since_ns`: frame time at
+      which the present answer began.
+    - `model`: name of what answered; `frame_id`: the camera's; `reason`: why it is unknown.
+    """
+
+    question_id: str
+    answer: str
+    p: float
+    p_raw: float
+    options: tuple[str, ...]
+    probabilities: tuple[float, ...]
+    tier: int
+    depth: int
+    t_start_ns: int
+    t_end_ns: int
+    t_decided_ns: int
+    changed: bool
+    since_ns: int
+    model: str
+    frame_id: str = ""
+    reason: str = ""
+
+    @property
+    def age_s(self) -> float:
+        """Seconds from the newest frame of the evidence to the decision; inf without evidence."""
+        if self.t_end_ns == 0:
+            return math.inf
+        return (self.t_decided_ns - self.t_end_ns) / 1e9
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON: times in seconds as floats, what is not finite as None."""
+        return {
+            "question_id": self.question_id,
+            "answer": self.answer,
+            "p": _finite(self.p),
+            "p_raw": _finite(self.p_raw),
+            "options": list(self.options),
+            "probabilities": [_finite(p) for p in self.probabilities],
+            "tier": self.tier,
+            "depth": self.depth,
+            "t_start": self.t_start_ns / 1e9,
+            "t_end": self.t_end_ns / 1e9,
+            "t_decided": self.t_decided_ns / 1e9,
+            "age": _finite(self.age_s),
+            "changed": self.changed,
+            "since": self.since_ns / 1e9,
+            "model": self.model,
+            "frame_id": self.frame_id,
+            "reason": self.reason,
+        }
+
+    def to_json(self) -> str:
+        """Return one line of strict JSON."""
+        return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None

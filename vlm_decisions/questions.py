@@ -1,0 +1,350 @@
+"""
+Questions, and the book that holds them.
+
+Questions are data: a YAML file holds a list of them (or a mapping with the one key `questions`).
+Everything is validated here, with errors that name the question, the key and the line.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import numbers
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from .yaml_records import Record, RecordError, read_records, unknown_key
+
+KINDS = ("yes_no", "choice")
+TIERS = ("auto", "heads", "vlm")
+RESERVED_PREFIX = "camera_"
+
+MAX_QUESTIONS = 256
+MAX_ID = 64
+MAX_TEXT = 500
+MAX_OPTIONS = 26
+MAX_OPTION = 80
+MAX_FILE_BYTES = 1_000_000
+
+_ID = re.compile(r"[a-zA-Z][a-zA-Z0-9]*(_[a-zA-Z0-9]+)*")
+_TIER_NUMBERS = {1: "heads", 2: "vlm"}
+_RESERVED_OPTIONS = ("unknown", "uncertain")
+
+
+class QuestionError(ValueError):
+    """A question, or a file of them, that is not valid; `field` names the key at fault."""
+
+    def __init__(self, message: str, field: str | None = None) -> None:
+        """Keep the key at fault beside the message, for the line number."""
+        super().__init__(message)
+        self.field = field
+
+
+@dataclass(frozen=True)
+class Question:
+    """
+    One standing question. Raises QuestionError.
+
+    - `id`: a ROS name token, not starting with `camera_` (those are the camera's health).
+    - `text`: what is asked. `kind`: `yes_no`, or `choice` among 2 to 26 `options`.
+    - `tier`: `heads` (Tier 1), `vlm` (Tier 2) or `auto`: Tier 1 where a head for it is loaded.
+      `head` names the head; without it, the head made for this id is meant.
+    - `rate_hz`: answers per second of frame time, (0, 100].
+    - `enter`, `exit`: yes at p >= enter, no at p <= exit, between them the answer stays;
+      0 <= exit < enter <= 1. A choice changes when another option leads by (enter - exit) / 2.
+    - `ema`: weight of the new value in the smoothing, (0, 1]; 1 smooths nothing.
+    - `depth`: language-model layers to use; None for all.
+    - `scale`, `bias`: calibration of the logits before the softmax: scale * logit + bias.
+    """
+
+    id: str
+    text: str
+    kind: str = "yes_no"
+    options: tuple[str, ...] = ()
+    tier: str = "auto"
+    head: str | None = None
+    rate_hz: float = 4.0
+    enter: float = 0.65
+    exit: float = 0.35
+    ema: float = 0.7
+    depth: int | None = None
+    scale: float = 1.0
+    bias: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Check every field, and put those with two spellings into one."""
+        check_id(self.id)
+        self._set("text", self._plain("text", self.text, MAX_TEXT))
+        if self.kind not in KINDS:
+            raise self._error("kind", f"must be one of {', '.join(KINDS)}, not {self.kind!r}")
+        self._set("options", self._checked_options())
+        self._set("tier", self._checked_tier())
+        self._check_head()
+        self._number("rate_hz", 0.0, 100.0, above=True)
+        self._number("enter", 0.0, 1.0)
+        self._number("exit", 0.0, 1.0)
+        if not self.exit < self.enter:
+            raise self._error(
+                "enter", f"must be above exit: enter is {self.enter:g}, exit is {self.exit:g}"
+            )
+        self._number("ema", 0.0, 1.0, above=True)
+        self._number("scale", 0.0, 1000.0, above=True)
+        self._number("bias", -1000.0, 1000.0)
+        if self.kind == "choice" and self.bias != 0.0:
+            raise self._error("bias", "only a yes_no question has a bias")
+        if self.depth is not None and (not _is_int(self.depth) or not 1 <= self.depth <= 1000):
+            raise self._error("depth", f"must be a whole number of layers, not {self.depth!r}")
+
+    @property
+    def switch_margin(self) -> float:
+        """Lead in smoothed probability with which another option takes over (choice)."""
+        return (self.enter - self.exit) / 2
+
+    def asks_the_same(self, other: Question) -> bool:
+        """Tell whether answers to the two mean the same, whatever their rate and thresholds."""
+        return (self.id, self.text, self.kind, self.options) == (
+            other.id,
+            other.text,
+            other.kind,
+            other.options,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields that differ from their defaults, as YAML holds them."""
+        values: dict[str, Any] = {}
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.default is dataclasses.MISSING or value != field.default:
+                values[field.name] = list(value) if isinstance(value, tuple) else value
+        return values
+
+    def _set(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+
+    def _error(self, field: str, message: str) -> QuestionError:
+        return QuestionError(f"question '{self.id}': {field} {message}", field)
+
+    def _plain(self, field: str, value: Any, limit: int) -> str:
+        if not isinstance(value, str):
+            hint = " (YAML reads a bare yes, no, on or off as a boolean: quote it)"
+            raise self._error(
+                field, f"must be text, not {value!r}{hint if isinstance(value, bool) else ''}"
+            )
+        value = value.strip()
+        if not value:
+            raise self._error(field, "is empty")
+        if len(value) > limit:
+            raise self._error(field, f"has {len(value)} characters, the limit is {limit}")
+        if any(ord(c) < 32 and c not in "\t\n\r" or 0xD800 <= ord(c) <= 0xDFFF for c in value):
+            raise self._error(field, "holds control characters or is not valid Unicode")
+        return value
+
+    def _checked_options(self) -> tuple[str, ...]:
+        if isinstance(self.options, str) or not isinstance(self.options, (list, tuple)):
+            raise self._error("options", f"must be a list, not {self.options!r}")
+        if self.kind == "yes_no":
+            if self.options:
+                raise self._error("options", "belong to kind: choice, this one is yes_no")
+            return ()
+        if not 2 <= len(self.options) <= MAX_OPTIONS:
+            raise self._error(
+                "options", f"must be 2 to {MAX_OPTIONS} for a choice, not {len(self.options)}"
+            )
+        options = tuple(self._plain("options", option, MAX_OPTION) for option in self.options)
+        seen: set[str] = set()
+        for option in options:
+            key = " ".join(option.casefold().split())
+            if key in seen:
+                raise self._error("options", f"name '{option}' twice")
+            if key in _RESERVED_OPTIONS:
+                raise self._error("options", f"cannot hold '{option}': an answer of its own")
+            seen.add(key)
+        return options
+
+    def _checked_tier(self) -> str:
+        tier = self.tier
+        if _is_int(tier):
+            tier = _TIER_NUMBERS.get(int(tier), tier)
+        if tier not in TIERS:
+            raise self._error("tier", f"must be auto, heads (1) or vlm (2), not {self.tier!r}")
+        if tier == "heads" and self.kind == "choice":
+            raise self._error("tier", "heads answers yes or no only: a choice needs vlm")
+        return tier
+
+    def _check_head(self) -> None:
+        if self.head is None:
+            return
+        if not isinstance(self.head, str) or not self.head.strip():
+            raise self._error("head", f"must be a head's name, not {self.head!r}")
+        if self.tier == "vlm" or self.kind == "choice":
+            raise self._error("head", "has no use here: heads answer yes_no questions of Tier 1")
+
+    def _number(self, field: str, low: float, high: float, above: bool = False) -> None:
+        value = getattr(self, field)
+        if isinstance(value, bool) or not isinstance(value, numbers.Real):
+            raise self._error(field, f"must be a number, not {value!r}")
+        value = float(value)
+        if not (low < value if above else low <= value) or not value <= high:
+            bound = "above" if above else "from"
+            to = f" and at most {high:g}" if above else f" to {high:g}"
+            raise self._error(field, f"must be {bound} {low:g}{to}, not {value:g}")
+        self._set(field, value)
+
+
+FIELDS = tuple(field.name for field in dataclasses.fields(Question))
+
+
+def check_id(question_id: Any) -> str:
+    """Return a valid question id unchanged, or raise QuestionError saying what it must be."""
+    if not isinstance(question_id, str):
+        raise QuestionError(f"question id must be text, not {question_id!r}", "id")
+    if len(question_id) > MAX_ID or not _ID.fullmatch(question_id):
+        raise QuestionError(
+            f"question id {question_id[:MAX_ID]!r} is not a ROS name: letters, digits and single "
+            f"underscores, starting with a letter, at most {MAX_ID} characters",
+            "id",
+        )
+    if question_id.startswith(RESERVED_PREFIX):
+        raise QuestionError(
+            f"question id '{question_id}': names that start with '{RESERVED_PREFIX}' are kept for "
+            "the camera's health",
+            "id",
+        )
+    return question_id
+
+
+class QuestionBook:
+    """An ordered set of questions with distinct ids. Not locked: the owner serialises access."""
+
+    def __init__(self, questions: Iterator[Question] | list[Question] | tuple = ()) -> None:
+        """Start with these questions. Raises QuestionError."""
+        self._questions: dict[str, Question] = {}
+        for question in questions:
+            self.add(question)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike) -> QuestionBook:
+        """Read a YAML file. Raises QuestionError naming the file and, where it can, the line."""
+        try:
+            with open(path, "rb") as file:
+                data = file.read(MAX_FILE_BYTES + 1)
+        except OSError as error:
+            raise QuestionError(f"{path}: {error.strerror or error}") from error
+        if len(data) > MAX_FILE_BYTES:
+            raise QuestionError(f"{path}: larger than {MAX_FILE_BYTES} bytes")
+        try:
+            text = data.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise QuestionError(f"{path}: not UTF-8 text ({error.reason})") from error
+        return cls.loads(text, source=str(path))
+
+    @classmethod
+    def loads(cls, text: str, source: str = "questions") -> QuestionBook:
+        """Read YAML text; `source` names it in errors. Raises QuestionError."""
+        try:
+            records = read_records(text, source, "questions", FIELDS)
+        except RecordError as error:
+            raise QuestionError(str(error)) from error
+        book = cls()
+        for record in records:
+            book._add_record(record, source)
+        return book
+
+    def save(self, path: str | os.PathLike) -> None:
+        """
+        Write the book as YAML, replacing the file at once or not at all.
+
+        Raises QuestionError if it cannot be written; the old file is then untouched.
+        """
+        target = Path(os.path.realpath(path))  # a link stays a link
+        values = [question.to_dict() for question in self]
+        text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=96)
+        temporary = None
+        try:
+            mode = target.stat().st_mode & 0o777 if target.exists() else 0o644
+            handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(temporary, mode)
+            os.replace(temporary, target)
+        except OSError as error:
+            if temporary is not None:
+                Path(temporary).unlink(missing_ok=True)
+            raise QuestionError(f"cannot save questions to {path}: {error.strerror}") from error
+
+    def add(self, question: Question) -> None:
+        """Add a question at the end. Raises QuestionError if its id is taken or the book full."""
+        if question.id in self._questions:
+            raise QuestionError(f"question '{question.id}' exists already", "id")
+        if len(self._questions) >= MAX_QUESTIONS:
+            raise QuestionError(f"the book is full: at most {MAX_QUESTIONS} questions")
+        self._questions[question.id] = question
+
+    def remove(self, question_id: str) -> Question:
+        """Take a question out and return it. Raises QuestionError if there is none."""
+        question = self.get(question_id)
+        del self._questions[question_id]
+        return question
+
+    def get(self, question_id: str) -> Question:
+        """Return a question. Raises QuestionError if there is none of that id."""
+        try:
+            return self._questions[question_id]
+        except KeyError:
+            raise QuestionError(f"there is no question '{question_id}'", "id") from None
+
+    def replace(self, question_id: str, **changes: Any) -> Question:
+        """
+        Change fields of a question, validated together before any is applied.
+
+        Returns the new question. Raises QuestionError; the old one then stays.
+        """
+        question = self.get(question_id)
+        for name in changes:
+            if name not in FIELDS:
+                raise QuestionError(f"question '{question_id}': {unknown_key(name, FIELDS)}", name)
+        if changes.get("id", question_id) != question_id:
+            raise QuestionError(f"question '{question_id}': an id cannot be changed", "id")
+        question = dataclasses.replace(question, **changes)
+        self._questions[question_id] = question
+        return question
+
+    def copy(self) -> QuestionBook:
+        """Return another book with the same questions."""
+        return QuestionBook(list(self))
+
+    def __iter__(self) -> Iterator[Question]:
+        """Iterate in the order of addition."""
+        return iter(self._questions.values())
+
+    def __len__(self) -> int:
+        """Return the number of questions."""
+        return len(self._questions)
+
+    def __contains__(self, question_id: object) -> bool:
+        """Tell whether a question of that id is in the book."""
+        return question_id in self._questions
+
+    def _add_record(self, record: Record, source: str) -> None:
+        for name in ("id", "text"):
+            if name not in record.values:
+                raise QuestionError(
+                    f"{source}:{record.line}: a question needs the key '{name}'", name
+                )
+        try:
+            self.add(Question(**record.values))
+        except QuestionError as error:
+            line = record.lines.get(error.field, record.line)
+            raise QuestionError(f"{source}:{line}: {error}", error.field) from error
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
