@@ -1,0 +1,99 @@
+"""The input side by itself: queue, generations, health."""
+
+from fakes import START_NS, Camera
+
+from vlm_decisions.frames import NS
+from vlm_decisions.intake import Intake
+from vlm_decisions.settings import RuntimeSettings
+from vlm_decisions.stats import Meter
+
+
+def intake(**settings):
+    meter = Meter(lambda: 0.0)
+    return Intake(RuntimeSettings(**settings), meter), meter
+
+
+def feed(one, begin_s, seconds, camera=None, fps=8):
+    camera = camera or Camera()
+    arrivals = []
+    for index in range(round(seconds * fps)):
+        stamp_ns = START_NS + round((begin_s + index / fps) * NS)
+        arrivals.append(one.push(camera.frame(stamp_ns), stamp_ns))
+    return arrivals
+
+
+def test_groups_come_out_in_order_and_the_oldest_are_dropped():
+    one, meter = intake(queue_groups=3)
+    feed(one, 0, 2)
+    assert len(one) == 3
+    assert meter.dropped() == {"queue": 5}
+    taken = [one.take() for _ in range(4)]
+    assert [group.index for group, _, _ in taken[:3]] == [5, 6, 7]
+    assert [more for _, _, more in taken] == [True, True, False, False]
+    assert taken[3][0] is None
+
+
+def test_the_newest_only():
+    one, meter = intake()
+    feed(one, 0, 1)
+    group, _, more = one.take(newest_only=True)
+    assert (group.index, more) == (3, False)
+    assert meter.dropped() == {"catch_up": 3}
+
+
+def test_a_rewind_begins_a_generation_and_empties_the_queue():
+    one, meter = intake()
+    feed(one, 10, 1)
+    assert (len(one), one.generation) == (4, 0)
+    camera = Camera()
+    back = one.push(camera.frame(START_NS + 5 * NS), START_NS + 11 * NS)
+    assert back.reset_reason == "image time went backwards"
+    assert (len(one), one.generation) == (0, 1)
+    assert meter.dropped() == {"reset": 4}
+    one.push(camera.frame(START_NS + 5 * NS + NS // 8), START_NS + 11 * NS + NS // 8)
+    assert one.take()[1] == 1
+
+
+def test_image_time_and_clock_going_back_are_told_apart():
+    one, _ = intake()
+    camera = Camera()
+    one.push(camera.frame(START_NS), START_NS)
+    back = one.push(camera.frame(START_NS - 5 * NS), START_NS + NS)
+    assert back.reset_reason == "image time went backwards"
+    clock = one.push(camera.frame(START_NS - 4 * NS), START_NS - 4 * NS)
+    assert clock.reset_reason == "the clock went backwards"
+    assert one.generation == 2
+    assert one.note_clock(START_NS - 4 * NS - NS // 4) == ""  # slewed, not set
+
+
+def test_late_frames_have_no_health():
+    one, meter = intake()
+    camera = Camera()
+    for offset_ms in (0, 125, 100, 250):
+        arrival = one.push(camera.frame(START_NS + offset_ms * 1_000_000), START_NS)
+        assert (arrival.health is None) == (offset_ms == 100)
+    assert meter.dropped() == {"late": 1}
+
+
+def test_no_group_holds_a_frame_of_an_unusable_camera():
+    one, meter = intake(queue_groups=64)
+    camera = Camera()
+    feed(one, 0, 1, camera)
+    camera.cover = 0
+    states = feed(one, 1, 2, camera)
+    assert states[-1].health.reason == "camera dark and occluded"
+    assert len(one) == 0, "those that waited would be answered too late"
+    camera.cover = None
+    feed(one, 3, 3, camera)
+    assert meter.dropped()["unusable"] > 4
+    groups = [one.take()[0] for _ in range(len(one))]
+    assert groups
+    assert min(frame.image.mean() for group in groups for frame in group.frames) > 50
+    assert len({group.segment for group in groups}) == 1
+
+
+def test_the_image_rate_is_on_frame_time():
+    one, _ = intake()
+    assert one.image_rate_hz() == 0.0
+    feed(one, 0, 4, fps=30)
+    assert abs(one.image_rate_hz() - 30) < 0.01

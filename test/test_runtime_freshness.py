@@ -1,0 +1,269 @@
+"""Freshness and faults of the runtime, on simulated time: `unknown` where nothing is known."""
+
+import math
+
+import pytest
+from fakes import START_NS, Bench, Camera, FakeEngine
+
+from vlm_decisions.decision import NO, TIER_HEALTH, UNKNOWN, YES
+from vlm_decisions.frames import NS
+
+ONE = "- {id: person, text: is there a person}"
+
+
+def test_unknown_when_images_stop_and_recovery_within_one_window():
+    bench = Bench(ONE, max_age_s=1.0)
+    bench.film(0, 3)
+    bench.film(8, 10)
+    bench.run(10)
+    decisions = bench.of("person")
+    unknown = [d for d in decisions if d.answer == UNKNOWN and d.t_decided_ns > START_NS + 3 * NS]
+    first = unknown[0]
+    assert "no image for 1." in first.reason
+    assert first.changed
+    # At the first check after max_age_s, and said again while it lasts.
+    assert 1.0 < (first.t_decided_ns - START_NS) / NS - 2.875 <= 1.1
+    assert len(unknown) == pytest.approx(5, abs=1)
+    assert [d.changed for d in unknown[1:]] == [False] * (len(unknown) - 1)
+    assert math.isnan(first.p)
+    assert first.age_s > 1.0
+    back = next(d for d in decisions if d.t_end_ns >= START_NS + 8 * NS)
+    assert (back.answer, back.changed) == (YES, True)
+    assert back.t_end_ns == START_NS + round(8.125 * NS)
+    health = bench.answers("camera_dark")
+    assert health[0] == health[-1] == NO
+    assert UNKNOWN in health
+
+
+def test_before_the_first_image_everything_is_unknown():
+    bench = Bench(ONE)
+    bench.run(3)
+    assert {(d.answer, d.reason) for d in bench.decisions} == {(UNKNOWN, "no image yet")}
+    assert len(bench.of("person")) == 3  # once a second
+    assert {d.question_id for d in bench.decisions} >= {"person", "camera_frozen"}
+
+
+def test_an_unusable_camera_makes_answers_unknown_with_its_reason():
+    bench = Bench(ONE)
+    bench.film(0, 8, fps=30)
+    bench.clock.at(2.01, lambda: setattr(bench.camera, "cover", 0))
+    bench.clock.at(4.01, lambda: setattr(bench.camera, "cover", None))
+    bench.run(8)
+    dark = [d for d in bench.of("person") if d.answer == UNKNOWN]
+    times = [(d.t_decided_ns - START_NS) / NS for d in dark]
+    assert 2.0 < times[0] < 4.0
+    assert "camera" in dark[0].reason
+    assert "dark" in dark[-1].reason
+    assert {"camera_dark", "camera_occluded"} <= {
+        d.question_id for d in bench.decisions if d.tier == TIER_HEALTH and d.answer == YES
+    }
+    # Nothing of the dark is in a window, and answers are back within one.
+    back = [t for t in bench.times("person") if t > times[0]]
+    assert 4.0 < back[0] < 6.0
+    known = [t for t in bench.times("person") if t < times[0]]
+    assert not any(known[-1] < t < back[0] for t in bench.times("person"))
+    assert bench.runtime.stats().dropped["unusable"] > 0
+    assert len(bench.engine.calls("encode")) == len(bench.times("person"))
+
+
+def test_a_frozen_camera_makes_answers_unknown():
+    bench = Bench(ONE)
+    bench.film(0, 2)
+    still = bench.camera.image()
+    bench.clock.at(1.99, lambda: setattr(bench.camera, "image", still.copy))
+    bench.film(2, 6)
+    bench.run(6)
+    last = bench.of("person")[-1]
+    assert (last.answer, last.reason) == (UNKNOWN, "camera frozen")
+    first = next(d for d in bench.of("person") if d.reason)
+    assert 3.0 <= (first.t_decided_ns - START_NS) / NS <= 3.3
+
+
+def test_time_going_backwards_resets_everything_and_recovers():
+    bench = Bench("- {id: person, text: p, rate_hz: 1}")
+    bench.film(0, 5)
+    for index in range(24):  # a bag that begins again, arriving later
+        bench.clock.at(5 + index / 8, lambda index=index: bench.shoot(4.8 + index / 8 - 0.5))
+    bench.run(8)
+    unknown = [d for d in bench.of("person") if d.reason == "image time went backwards"]
+    assert len(unknown) == 1
+    assert unknown[0].t_end_ns == START_NS + round(4.3 * NS)
+    index = bench.decisions.index(unknown[0])
+    after = [d for d in bench.decisions[index + 1 :] if d.question_id == "person"]
+    assert after[0].answer == YES
+    assert after[0].changed
+    assert (after[0].t_end_ns - START_NS) / NS == pytest.approx(4.425)  # its first group
+    assert bench.runtime.stats().segments == 2
+
+
+def test_results_of_an_older_run_of_time_are_dropped():
+    """A rewind arrives while the engine works on a group from before it."""
+    bench = Bench(ONE, FakeEngine(ask_s=0.5))
+    bench.film(0, 0.25)
+    bench.clock.at(0.4, lambda: bench.shoot(0.0))
+    bench.run(1.0, check_s=None)
+    assert bench.answers("person") == [UNKNOWN]
+    assert bench.runtime.stats().dropped["outdated"] == 1
+
+
+def test_the_clock_going_backwards_resets():
+    bench = Bench(ONE)
+    bench.film(0, 3)
+    bench.run(3, check_s=None)
+    bench.clock.now_ns -= 100 * NS
+    bench.runtime.check_freshness()
+    assert bench.of("person")[-1].reason == "the clock went backwards"
+    bench.shoot(-97.0)
+    bench.clock.advance(0.125)
+    bench.shoot(-96.875)
+    bench.run(-96.5, check_s=None)
+    assert bench.answers("person")[-1] == YES
+
+
+def test_reset_by_hand():
+    bench = Bench(ONE)
+    bench.film(0, 3)
+    bench.run(3, check_s=None)
+    bench.runtime.reset("the clock jumped")
+    assert bench.of("person")[-1].reason == "the clock jumped"
+    bench.runtime.check_freshness()
+    assert bench.runtime.stats().condition == "no image since the clock jumped"
+
+
+@pytest.mark.parametrize(
+    ("offset_s", "words"), [(-10.0, "the newest image is 10."), (10.0, "ahead of the clock")]
+)
+def test_stamps_far_from_the_clock_are_never_answers(offset_s, words):
+    bench = Bench(ONE)
+    for index in range(24):
+        bench.clock.at(index / 8, lambda index=index: bench.shoot(index / 8 + offset_s))
+    bench.run(3)
+    assert set(bench.answers("person")) == {UNKNOWN}
+    assert words in bench.of("person")[-1].reason
+    assert NO in bench.answers("camera_dark")  # the images themselves are fine
+
+
+def test_evidence_that_outlives_the_limit_in_the_engine_is_no_answer():
+    bench = Bench(ONE, FakeEngine(ask_s=3.08), unknown_period_s=0.05)
+    bench.film(0, 10)
+    bench.run(10, check_s=None)
+    assert set(bench.answers("person")) == {UNKNOWN}
+    # Arriving frames notice first that no answer comes; then one comes, but from too long ago.
+    reasons = [decision.reason for decision in bench.of("person")]
+    assert reasons[0].startswith("no answer for 2.")
+    assert any(reason.startswith("the evidence is 3.") for reason in reasons)
+
+
+def test_an_engine_that_hangs_is_noticed():
+    bench = Bench(ONE)
+    bench.film(0, 1)
+    bench.run(1)
+    assert bench.answers("person")[-1] == YES
+    for index in range(40):  # frames go on, the engine does not
+        bench.clock.until(1 + index / 8)
+        bench.shoot(1 + index / 8)
+        bench.runtime.check_freshness()
+    unknown = [d for d in bench.of("person") if d.answer == UNKNOWN]
+    assert "no answer for 2." in unknown[0].reason
+    assert bench.answers("person")[-1] == UNKNOWN
+
+
+def test_a_slow_question_is_not_stale_between_its_answers():
+    bench = Bench("- {id: slow, text: s, rate_hz: 0.2}", max_age_s=1.0)
+    bench.film(0, 20)
+    bench.run(20)
+    assert UNKNOWN not in bench.answers("slow")[1:]
+    assert len(bench.times("slow")) == 4
+
+
+def test_one_question_that_overflows_does_not_stop_the_others():
+    bench = Bench("- {id: bad, text: overflow}\n- {id: a, text: a}\n- {id: b, text: b}")
+    bench.film(0, 3)
+    bench.run(3)
+    assert set(bench.answers("a")) == set(bench.answers("b")) == {YES}
+    assert len(bench.times("a")) == len(bench.times("b")) == 12
+    assert set(bench.answers("bad")) == {UNKNOWN}
+    assert bench.of("bad")[-1].reason == "'overflow' is too long"
+    assert bench.errors == ["question 'bad': 'overflow' is too long"]
+    # It is kept out of the batch from then on: the others are asked together.
+    assert bench.engine.calls("ask")[-2:] == [("ask", ("a", "b")), ("ask", ("overflow",))]
+    bench.runtime.replace_question("bad", text="good")
+    bench.film(3, 4)
+    bench.run(4)
+    assert bench.answers("bad")[-1] == YES
+    assert bench.engine.calls("ask")[-1] == ("ask", ("good", "a", "b"))
+
+
+@pytest.mark.parametrize("call", ["encode", "append", "ask", "reset"])
+def test_a_raising_engine_answers_unknown_with_the_reason_and_recovers(call):
+    bench = Bench(ONE)
+    bench.film(0, 8)
+    fault = RuntimeError("out of memory")
+    bench.clock.at(2.01, lambda: bench.engine.fail.__setitem__(call, fault))
+    if call == "reset":
+        bench.clock.at(2.01, lambda: bench.engine.fail.__setitem__("ask", fault))
+    bench.clock.at(4.01, bench.engine.fail.clear)
+    bench.run(8)
+    during = [d for d in bench.of("person") if 2.1 < (d.t_decided_ns - START_NS) / NS < 4.0]
+    assert len(during) >= 7
+    assert {d.answer for d in during} == {UNKNOWN}
+    assert all("out of memory" in d.reason for d in during)
+    assert bench.errors
+    assert all("out of memory" in message for message in bench.errors)
+    # Back on the first group after the fault.
+    back = [t for t in bench.times("person") if t > 4.0]
+    assert back[0] <= 4.375
+    assert len(back) >= 15
+
+
+def test_a_failed_state_is_rebuilt_from_cached_features():
+    bench = Bench(ONE, window_groups=4)
+    bench.film(0, 3)
+    bench.clock.at(2.01, lambda: bench.engine.fail.__setitem__("ask", RuntimeError("lost")))
+    bench.clock.at(2.2, bench.engine.fail.clear)
+    bench.run(3)
+    log = [entry[0] for entry in bench.engine.log if entry[0] != "idle"]
+    assert log.count("encode") == 12
+    resets = [index for index, name in enumerate(log) if name == "reset"]
+    assert len(resets) == 2  # the first window's begin, and this
+    assert log[resets[1] :][:6] == ["reset", "append", "append", "append", "append", "ask"]
+
+
+def test_an_answer_that_is_no_number_is_unknown():
+    bench = Bench(ONE, FakeEngine(answer=lambda *_: float("nan")))
+    bench.film(0, 1)
+    bench.run(1)
+    assert set(bench.answers("person")) == {UNKNOWN}
+    assert "not finite" in bench.of("person")[-1].reason
+
+
+def test_answers_of_the_wrong_number_are_unknown():
+    bench = Bench(
+        "- {id: c, text: c, kind: choice, options: [x, y]}\n- {id: a, text: a}",
+        FakeEngine(answer=lambda text, _: [1, 0, 0] if text == "c" else 0.9),
+    )
+    bench.film(0, 1)
+    bench.run(1)
+    assert set(bench.answers("c")) == {UNKNOWN}
+    assert "2 probabilities wanted" in bench.of("c")[-1].reason
+    assert set(bench.answers("a")) == {YES}
+
+
+def test_a_raising_outlet_is_reported_and_stops_nothing():
+    bench = Bench(ONE)
+    bench.runtime._answers._on_decision = lambda decision: 1 / 0
+    bench.film(0, 2)
+    bench.run(2)
+    assert bench.runtime.stats().ticks == 8
+    assert any("on_decision, 'person'" in message for message in bench.errors)
+
+
+def test_a_changing_resolution_begins_a_new_window():
+    bench = Bench(ONE)
+    bench.film(0, 2)
+    bench.clock.at(1.99, lambda: setattr(bench, "camera", Camera((60, 80))))
+    bench.film(2, 4)
+    bench.run(4)
+    assert bench.runtime.stats().segments == 2
+    assert UNKNOWN not in bench.answers("person")
+    assert bench.errors == []

@@ -1,0 +1,424 @@
+"""
+Frames in, decisions out: the queue, the engine thread, and the standing questions.
+
+Needs neither ROS nor MLX to be imported: the engine, the clock and the outlets are passed in.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from .answers import Answers
+from .bus import NO_EVIDENCE, Bus, Evidence
+from .decision import Decision
+from .engine.threads import leave_thread
+from .frames import NS, Frame
+from .intake import Intake
+from .protocols import EngineLike
+from .questions import Question, QuestionBook
+from .scheduler import Scheduler
+from .settings import RuntimeSettings
+from .stats import Meter, RuntimeStats
+from .tiers.heads import load_heads
+from .worker import Worker
+
+__all__ = ["EngineLike", "Runtime", "RuntimeSettings", "RuntimeStats"]
+
+#: Pieces of dead-time work after one group; more than any stream has.
+MAX_IDLE_PIECES = 64
+
+
+class Runtime:
+    """
+    Answers standing questions about the frames pushed into it.
+
+    One engine thread owns the engine: it calls `engine_factory`, processes the groups that `push`
+    samples, and lets the engine go. `on_decision` and `on_error` are called from the engine's, the
+    pushing and the checking thread, decisions one at a time; they may call back, except `ask`.
+
+    Each group goes: vision, Tier 1, append, Tier 2. While groups wait, Tier 2 is skipped; when its
+    last evidence is half of `max_age_s` old, those waiting are dropped but for the newest, so that
+    it gets its turn before answers expire (`catch_up` in the statistics).
+    """
+
+    def __init__(
+        self,
+        engine_factory: Callable[[], EngineLike],
+        book: QuestionBook,
+        *,
+        on_decision: Callable[[Decision], None],
+        on_error: Callable[[str], None] | None = None,
+        head_paths: Sequence[str | os.PathLike] = (),
+        settings: RuntimeSettings | None = None,
+        clock_ns: Callable[[], int] = time.time_ns,
+        timer: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """
+        Load nothing yet.
+
+        `book` belongs to the runtime from here on: change it through the runtime. `head_paths`:
+        npz files, or folders of them. `clock_ns`: the clock that the frames' stamps are on.
+        `timer`: seconds, for durations. `on_error` gets messages for the operator, unthrottled.
+        """
+        self.settings = settings or RuntimeSettings()
+        self._engine_factory = engine_factory
+        self._head_paths = tuple(head_paths)
+        self._clock_ns = clock_ns
+        self._tell = on_error or (lambda message: None)
+        self._meter = Meter(timer)
+
+        self._book = book
+        self._book_lock = threading.Lock()
+        self._standing: dict[str, Question] = {question.id: question for question in book}
+
+        self._intake = Intake(self.settings, self._meter)
+        # Shared with the engine thread, under the intake's condition.
+        self._asks: deque[tuple[Question, Future[Decision]]] = deque()
+        self._wake = False
+        self._stopping = False
+
+        self._scheduler = Scheduler(self.settings.tolerance_s)
+        self._answers = Answers(
+            self.settings,
+            self._meter,
+            clock_ns,
+            standing=lambda: self._standing,
+            generation=lambda: self._intake.generation,
+            on_decision=on_decision,
+            on_error=self._error,
+        )
+
+        # Engine side.
+        self._thread: threading.Thread | None = None
+        self._ready = threading.Event()
+        self._load_error: BaseException | None = None
+        self._worker: Worker | None = None
+        self._worker_generation = 0
+        self._put_off = False
+        self._asked_ns = 0  # t_end of the last group whose Tier 2 was not put off
+        self._model = ""
+        self._heads: tuple[str, ...] = ()
+        self._heads_refused: dict[str, str] = {}
+
+    # -- frames ----------------------------------------------------------------------------------
+
+    def push(self, frame: Frame) -> None:
+        """Take a camera frame: Tier 0, sampling, queue. Returns at once; thread-safe."""
+        now_ns = self._clock_ns()
+        arrival = self._intake.push(frame, now_ns)
+        if arrival.reset_reason:
+            self._answers.reset(arrival.reset_reason, now_ns, frame)
+        if arrival.health is not None:
+            self._answers.image(frame, arrival.health, now_ns)
+
+    def check_freshness(self, now_ns: int | None = None) -> None:
+        """
+        Publish `unknown` for every question that has no fresh answer. Call a few times a second.
+
+        `now_ns`: the present, if not read from the clock.
+        """
+        now_ns = self._clock_ns() if now_ns is None else now_ns
+        reset_reason = self._intake.note_clock(now_ns)
+        if reset_reason:
+            self._answers.reset(reset_reason, now_ns, None)
+        else:
+            self._answers.refresh(now_ns)
+
+    def reset(self, reason: str) -> None:
+        """Drop all state and answers, as if frame time had gone backwards (a clock jump)."""
+        self._intake.reset()
+        self._answers.reset(reason, self._clock_ns(), None)
+
+    # -- questions -------------------------------------------------------------------------------
+
+    def questions(self) -> tuple[Question, ...]:
+        """Return the standing questions in order."""
+        return tuple(self._standing.values())
+
+    def add_question(self, question: Question) -> None:
+        """Add a standing question, asked on the next group. Raises QuestionError."""
+        with self._book_lock:
+            self._book.add(question)
+        self._begin_question(question.id)
+
+    def remove_question(self, question_id: str) -> Question:
+        """Take a question out and return it. Raises QuestionError."""
+        with self._book_lock:
+            question = self._book.remove(question_id)
+            self._standing = {question.id: question for question in self._book}
+        self._scheduler.forget(question_id)
+        self._answers.removed(question_id)
+        return question
+
+    def replace_question(self, question_id: str, **changes: Any) -> Question:
+        """
+        Change fields of a question, all or none. Raises QuestionError.
+
+        Rates, thresholds and smoothing change in passing; another text, kind, set of options or
+        calibration starts it anew.
+        """
+        with self._book_lock:
+            old = self._book.get(question_id)
+            new = self._book.replace(question_id, **changes)
+        if new.asks_the_same(old) and (new.scale, new.bias) == (old.scale, old.bias):
+            self._publish_book()
+        else:
+            self._begin_question(question_id)
+        return new
+
+    def save_questions(self, path: str | os.PathLike) -> None:
+        """Write the standing questions as YAML, atomically. Raises QuestionError."""
+        with self._book_lock:
+            book = self._book.copy()
+        book.save(path)
+
+    def ask(self, question: Question, timeout_s: float = 5.0) -> Decision:
+        """
+        Answer one question about now, unsmoothed; `unknown` with the reason if that fails.
+
+        Waits for the engine thread, at most `timeout_s`; without one, asks in this thread.
+        """
+        if self._thread is None:
+            return self._answer_now(question) or self._no_answer(question, "no group yet")
+        if threading.current_thread() is self._thread:
+            raise RuntimeError("ask() would wait for the thread that it is called from")
+        future: Future[Decision] = Future()
+        with self._intake.changed:
+            if self._stopping:
+                return self._no_answer(question, "the runtime has stopped")
+            self._asks.append((question, future))
+            self._wake = True
+            self._intake.changed.notify_all()
+        try:
+            return future.result(timeout_s)
+        except FutureTimeout:
+            future.cancel()
+            reason = self._answers.condition(self._clock_ns()) or "the engine is busy"
+            return self._no_answer(question, f"no answer within {timeout_s:g} s: {reason}")
+
+    def _begin_question(self, question_id: str) -> None:
+        """Let a new question stand, with nothing left of an old one of that id."""
+        self._scheduler.forget(question_id)
+        self._answers.added(question_id, self._clock_ns())
+        self._publish_book()
+
+    def _publish_book(self) -> None:
+        with self._book_lock:
+            self._standing = {question.id: question for question in self._book}
+
+    def _no_answer(self, question: Question, reason: str) -> Decision:
+        return Bus().unknown(question, reason, self._clock_ns(), NO_EVIDENCE)
+
+    # -- engine thread ---------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the engine thread, which loads the engine. Once only."""
+        if self._thread is not None or self._worker is not None:
+            raise RuntimeError("a runtime is started once")
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._thread.start()
+        atexit.register(self.stop)  # an engine must not be cut off in mid-computation
+
+    def wait_ready(self, timeout_s: float | None = None) -> None:
+        """Wait until the engine is loaded. Raises its load error, or TimeoutError."""
+        if not self._ready.wait(timeout_s):
+            raise TimeoutError(f"the engine was not loaded within {timeout_s:g} s")
+        if self._load_error is not None:
+            raise self._load_error
+
+    def stop(self, timeout_s: float = 5.0) -> bool:
+        """End the engine thread after the group in work; return whether it ended in time."""
+        with self._intake.changed:
+            self._stopping = True
+            self._intake.changed.notify_all()
+        if self._thread is None or self._thread is threading.current_thread():
+            return True
+        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            return False
+        atexit.unregister(self.stop)
+        return True
+
+    def step(self) -> bool:
+        """
+        Process at most one waiting group in this thread; return whether there was one.
+
+        For tests and replay faster than time, where start() was not called. The first call loads
+        the engine and raises what that raises.
+        """
+        if self._thread is not None:
+            raise RuntimeError("step() is for a runtime that was not started")
+        if self._worker is None:
+            self._load()
+        return self._tick()
+
+    def _run(self) -> None:
+        try:
+            self._load()
+        except BaseException as error:
+            self._load_error = error
+        self._ready.set()
+        while self._load_error is None:
+            with self._intake.changed:
+                self._intake.changed.wait_for(
+                    lambda: len(self._intake) or self._wake or self._stopping
+                )
+                if self._stopping:
+                    break
+            self._tick()
+        # The engine's state belongs to this thread: let it go here.
+        self._worker = None
+        leave_thread()
+        with self._intake.changed:
+            self._stopping = True
+            asks = list(self._asks)
+            self._asks.clear()
+        for question, future in asks:
+            if future.set_running_or_notify_cancel():
+                future.set_result(self._no_answer(question, "the runtime has stopped"))
+
+    def _load(self) -> None:
+        engine = self._engine_factory()
+        settings = self.settings
+        heads, self._heads_refused = load_heads(
+            self._head_paths, engine.fingerprint, engine.pixel_budget
+        )
+        for reason in self._heads_refused.values():
+            self._error(reason)
+        self._heads = tuple(head.name for head in heads)
+        self._worker = Worker(
+            engine,
+            heads,
+            self._scheduler,
+            self._meter,
+            window_groups=settings.window_groups,
+            mode=settings.mode,
+            scene_change=settings.scene_change,
+            budget_s=settings.tier2_budget_s,
+        )
+        self._model = engine.name
+        self._ready.set()
+
+    def _tick(self) -> bool:
+        """Process the next group if one waits, then the one-off questions, then dead time."""
+        with self._intake.changed:
+            self._wake = False
+        waited_ns = self._clock_ns() - self._asked_ns
+        group, generation, backlog = self._intake.take(
+            newest_only=self._put_off and waited_ns > self.settings.max_age_s * NS / 2
+        )
+        worker = self._worker
+        if group is not None:
+            if generation != self._worker_generation:
+                self._worker_generation = generation
+                self._scheduler.reset()
+                worker.restart()
+            sink = _Sink(self._answers, self._error, generation)
+            try:
+                self._put_off = worker.process(group, self.questions(), sink, backlog=backlog)
+                if not self._put_off:
+                    self._asked_ns = group.t_end_ns
+            except Exception as error:
+                # Whatever it was, the thread lives on: the next group starts afresh.
+                worker.restart()
+                self._error(f"tick: {type(error).__name__}: {error}")
+            self._meter.count("ticks")
+        self._serve_asks()
+        for _ in range(MAX_IDLE_PIECES):
+            busy = len(self._intake) or self._wake or self._stopping
+            if busy or not worker.idle(self._error):
+                break
+        return group is not None
+
+    def _serve_asks(self) -> None:
+        """Answer the one-off questions, or leave them until there is something to ask about."""
+        with self._intake.changed:
+            asks = list(self._asks)
+            self._asks.clear()
+        for question, future in asks:
+            if future.cancelled():
+                continue
+            decision = self._answer_now(question)
+            if decision is None:
+                with self._intake.changed:
+                    self._asks.append((question, future))
+            elif future.set_running_or_notify_cancel():
+                future.set_result(decision)
+
+    def _answer_now(self, question: Question) -> Decision | None:
+        """Return the answer about the newest group, None if there is no fresh one."""
+        newest = self._worker.newest if self._worker else None
+        now_ns = self._clock_ns()
+        if (
+            newest is None
+            or self._worker_generation != self._intake.generation
+            or self._answers.condition(now_ns)
+            or now_ns - newest.t_end_ns > self.settings.max_age_s * NS
+        ):
+            return None
+        try:
+            probabilities, evidence = self._worker.ask(question)
+            return Bus().update(question, probabilities, evidence, self._clock_ns())
+        except Exception as error:
+            return self._no_answer(question, str(error) or type(error).__name__)
+
+    def _error(self, message: str) -> None:
+        self._meter.error(message)
+        # It is counted and kept; an outlet that fails must not stop the answers.
+        with suppress(Exception):
+            self._tell(message)
+
+    # -- statistics ------------------------------------------------------------------------------
+
+    def stats(self) -> RuntimeStats:
+        """Return a snapshot of counters, latencies, rates and the present condition."""
+        now_ns = self._clock_ns()
+        meter = self._meter
+        return RuntimeStats(
+            frames=meter.total("frames"),
+            groups=meter.total("groups"),
+            ticks=meter.total("ticks"),
+            decisions=meter.total("decisions"),
+            segments=meter.total("segments"),
+            scene_changes=meter.total("scene_changes"),
+            skipped=meter.total("skipped"),
+            errors=meter.total("errors"),
+            dropped=meter.dropped(),
+            queue=len(self._intake),
+            tick_ms=meter.tick_ms(),
+            age_ms=meter.age_ms(),
+            rates_hz=self._scheduler.rates(),
+            image_rate_hz=self._intake.image_rate_hz(),
+            image_age_s=self._answers.image_age_s(now_ns),
+            condition=self._answers.condition(now_ns),
+            last_error=meter.last_error,
+            model=self._model,
+            heads=self._heads,
+            heads_refused=dict(self._heads_refused),
+        )
+
+
+class _Sink:
+    """The worker's results of one tick, on their way to the answers."""
+
+    def __init__(self, answers: Answers, error: Callable[[str], None], generation: int) -> None:
+        self._answers = answers
+        self._generation = generation
+        self.error = error
+
+    def answered(self, question: Question, probabilities: np.ndarray, evidence: Evidence) -> None:
+        self._answers.answered(question, probabilities, evidence, self._generation)
+
+    def failed(self, question: Question, reason: str, evidence: Evidence) -> None:
+        self._answers.failed(question, reason, evidence, self._generation)

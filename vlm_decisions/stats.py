@@ -1,0 +1,142 @@
+"""Counters and latencies of a running system, and a snapshot of them for diagnostics."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+
+#: Latencies and ages are summarised over the last so many values.
+MEMORY = 512
+
+
+@dataclass(frozen=True)
+class Percentiles:
+    """Median and 95th percentile of `count` recent values; NaN where there are none."""
+
+    p50: float
+    p95: float
+    count: int
+
+
+@dataclass(frozen=True)
+class RuntimeStats:
+    """
+    A snapshot of a runtime.
+
+    - `frames`, `groups`, `ticks` (groups processed), `decisions`, `scene_changes`, `errors`,
+      `segments` (windows begun): totals.
+    - `skipped`: questions due for the language model that a backlog or the budget put off.
+    - `dropped`: by cause: groups `queue` (overflow), `catch_up`, `unusable` (camera), `reset`;
+      frames `late`; decisions `outdated` (superseded before they were published).
+    - `queue`: groups waiting. `tick_ms`: by stage `vision`, `heads`, `append`, `ask`, `total`.
+    - `age_ms`: age of decisions by tier. `rates_hz`: achieved, by question, on frame time.
+    - `image_rate_hz` on frame time, `image_age_s` since the last arrival (inf: none yet).
+    - `condition`: why answers are unknown just now, or empty. `last_error`: the newest message.
+    - `heads`: names of those in use; `heads_refused`: file to reason. `model`: empty until loaded.
+    """
+
+    frames: int
+    groups: int
+    ticks: int
+    decisions: int
+    segments: int
+    scene_changes: int
+    skipped: int
+    errors: int
+    dropped: dict[str, int]
+    queue: int
+    tick_ms: dict[str, Percentiles]
+    age_ms: dict[int, Percentiles]
+    rates_hz: dict[str, float]
+    image_rate_hz: float
+    image_age_s: float
+    condition: str
+    last_error: str
+    model: str
+    heads: tuple[str, ...] = ()
+    heads_refused: dict[str, str] = field(default_factory=dict)
+
+
+class Meter:
+    """Thread-safe counters and recent durations. `timer` returns seconds and never goes back."""
+
+    def __init__(self, timer: Callable[[], float]) -> None:
+        """Start at zero."""
+        self.timer = timer
+        self.last_error = ""
+        self._lock = threading.Lock()
+        self._counts: Counter[str] = Counter()
+        self._dropped: Counter[str] = Counter()
+        self._stages: dict[str, deque[float]] = {}
+        self._ages: dict[int, deque[float]] = {}
+
+    def count(self, name: str, by: int = 1) -> None:
+        """Add to a counter."""
+        with self._lock:
+            self._counts[name] += by
+
+    def drop(self, cause: str, by: int = 1) -> None:
+        """Add to the drops of a cause."""
+        if by:
+            with self._lock:
+                self._dropped[cause] += by
+
+    def error(self, message: str) -> None:
+        """Count an error and keep its message."""
+        with self._lock:
+            self._counts["errors"] += 1
+            self.last_error = message
+
+    def published(self, tier: int, age_s: float | None) -> None:
+        """Note a published decision, and its age where it is an answer."""
+        with self._lock:
+            self._counts["decisions"] += 1
+            if age_s is not None:
+                self._ages.setdefault(tier, deque(maxlen=MEMORY)).append(age_s * 1e3)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Time what happens inside, also when it raises."""
+        began = self.timer()
+        try:
+            yield
+        finally:
+            taken_ms = (self.timer() - began) * 1e3
+            with self._lock:
+                self._stages.setdefault(name, deque(maxlen=MEMORY)).append(taken_ms)
+
+    def total(self, name: str) -> int:
+        """Return a counter."""
+        with self._lock:
+            return self._counts[name]
+
+    def dropped(self) -> dict[str, int]:
+        """Return the drops by cause."""
+        with self._lock:
+            return dict(self._dropped)
+
+    def tick_ms(self) -> dict[str, Percentiles]:
+        """Return milliseconds by stage."""
+        return self._summaries(self._stages)
+
+    def age_ms(self) -> dict[int, Percentiles]:
+        """Return decision ages in milliseconds by tier."""
+        return self._summaries(self._ages)
+
+    def _summaries(self, values: dict) -> dict:
+        with self._lock:
+            copies = {name: list(numbers) for name, numbers in values.items()}
+        return {name: percentiles(numbers) for name, numbers in copies.items()}
+
+
+def percentiles(values: list[float]) -> Percentiles:
+    """Summarise values (any order)."""
+    if not values:
+        return Percentiles(float("nan"), float("nan"), 0)
+    p50, p95 = np.percentile(values, (50, 95))
+    return Percentiles(float(p50), float(p95), len(values))

@@ -1,0 +1,258 @@
+"""
+Tier 1: linear heads on the pooled vision features, one npz file each.
+
+A head is only right on the features it was trained on, so its file names them (fingerprint of
+the vision weights, pixel budget, feature path) and a head made for others is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+POOLINGS = ("mean", "mean_max", "motion")
+#: The one path heads are trained on and run on: pooled features of a 2-frame video group.
+FEATURE_PATH = "video_group"
+MAX_HEAD_BYTES = 64_000_000
+_ARRAYS = ("weight", "bias", "temperature", "header")
+
+
+class HeadError(ValueError):
+    """A head file that cannot be used: unreadable, malformed, or made for other features."""
+
+
+class Pooled(Protocol):
+    """What a head reads of a vision group: mean and maximum over its tokens, float (D,) each."""
+
+    mean: np.ndarray
+    max: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Head:
+    """
+    One yes/no probe: p = sigmoid((weight . x + bias) / temperature).
+
+    x is, by `pooling`: `mean` of the newest group (D,), `mean_max` of the newest group (2D,), or
+    `motion`, newest minus oldest mean and the mean of all, over `window_groups` groups (2D,).
+    `question` is the id of the question that it answers, `metrics` and `trained_on` are its
+    maker's account. Raises HeadError where the parts do not fit.
+    """
+
+    name: str
+    question: str
+    pooling: str
+    weight: np.ndarray
+    bias: float
+    temperature: float
+    fingerprint: str
+    pixel_budget: int
+    window_groups: int = 1
+    feature_path: str = FEATURE_PATH
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    trained_on: str = ""
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        """Check all parts, so that predicting cannot fail on them."""
+        for key in ("name", "question", "pooling", "fingerprint", "feature_path", "trained_on"):
+            if not isinstance(getattr(self, key), str):
+                raise self._error(f"{key} must be text, not {getattr(self, key)!r}")
+        if not self.name or not self.question:
+            raise self._error("needs a name and the id of the question it answers")
+        if self.pooling not in POOLINGS:
+            raise self._error(f"pooling must be one of {', '.join(POOLINGS)}, not {self.pooling!r}")
+        for key in ("pixel_budget", "window_groups"):
+            value = getattr(self, key)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise self._error(f"{key} must be a whole number above 0, not {value!r}")
+        if self.pooling == "motion" and self.window_groups < 2:
+            raise self._error("motion needs a window_groups of 2 or more")
+        weight = self.weight
+        if weight.ndim != 1 or not weight.size or weight.dtype.kind != "f":
+            raise self._error(f"weight must be float (D,), not {weight.dtype} {weight.shape}")
+        if self.pooling != "mean" and weight.size % 2:
+            raise self._error(f"{self.pooling} needs an even number of weights, not {weight.size}")
+        if not np.isfinite(weight).all() or not math.isfinite(self.bias):
+            raise self._error("weight or bias is not finite")
+        if not (math.isfinite(self.temperature) and self.temperature > 0):
+            raise self._error(f"temperature must be above 0, not {self.temperature}")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike) -> Head:
+        """Read a head's npz file, without pickle. Raises HeadError naming the file."""
+        arrays = _read_arrays(path)
+        try:
+            header = json.loads(str(arrays["header"][()]))
+        except ValueError as error:
+            raise HeadError(f"{path}: header is not JSON: {error}") from error
+        if not isinstance(header, dict):
+            raise HeadError(f"{path}: header must be a JSON object")
+        known = ("name", "question", "pooling", "fingerprint", "pixel_budget", "window_groups",
+                 "feature_path", "metrics", "trained_on")  # fmt: skip
+        missing = [key for key in known[:5] if key not in header]
+        if missing:
+            raise HeadError(f"{path}: header lacks {', '.join(missing)}")
+        fields = {key: header[key] for key in known if key in header}
+        try:
+            return cls(
+                weight=arrays["weight"],
+                bias=float(arrays["bias"].reshape(())),
+                temperature=float(arrays["temperature"].reshape(())),
+                source=str(path),
+                **fields,
+            )
+        except HeadError:
+            raise
+        except (TypeError, ValueError) as error:
+            raise HeadError(f"{path}: {error}") from error
+
+    @property
+    def dim(self) -> int:
+        """Width D of the vision features that it reads."""
+        return self.weight.size if self.pooling == "mean" else self.weight.size // 2
+
+    @property
+    def min_groups(self) -> int:
+        """Fewest contiguous groups it answers on: half of its window, for motion."""
+        return max(2, self.window_groups // 2) if self.pooling == "motion" else 1
+
+    def check(self, fingerprint: str, pixel_budget: int | None = None) -> None:
+        """Raise HeadError, naming both, unless made for these features."""
+        if self.fingerprint != fingerprint:
+            raise self._error(
+                f"was made for vision weights {self.fingerprint}, the model has {fingerprint}"
+            )
+        if pixel_budget is not None and self.pixel_budget != pixel_budget:
+            raise self._error(
+                f"was made for a pixel budget of {self.pixel_budget}, this runs at {pixel_budget}"
+            )
+        if self.feature_path != FEATURE_PATH:
+            raise self._error(
+                f"was made on feature path '{self.feature_path}', this one is '{FEATURE_PATH}'"
+            )
+
+    def logit(self, window: Sequence[Pooled]) -> float:
+        """
+        Return the scaled logit on contiguous groups, oldest first.
+
+        Raises HeadError on features of another width, or fewer groups than `min_groups`.
+        """
+        if len(window) < self.min_groups:
+            raise self._error(f"needs {self.min_groups} groups, got {len(window)}")
+        x = self._features(window)
+        if x.size != self.weight.size:
+            raise self._error(f"reads features of width {self.dim}, got {window[-1].mean.size}")
+        return float((np.dot(self.weight, x) + self.bias) / self.temperature)
+
+    def predict(self, window: Sequence[Pooled]) -> float:
+        """Return P(yes) on contiguous groups, oldest first. Raises as logit()."""
+        return sigmoid(self.logit(window))
+
+    def _features(self, window: Sequence[Pooled]) -> np.ndarray:
+        newest = window[-1]
+        if self.pooling == "mean":
+            return np.asarray(newest.mean, np.float32)
+        if self.pooling == "mean_max":
+            return np.concatenate([newest.mean, newest.max]).astype(np.float32)
+        means = np.stack([group.mean for group in window[-self.window_groups :]])
+        return np.concatenate([means[-1] - means[0], means.mean(axis=0)]).astype(np.float32)
+
+    def _error(self, message: str) -> HeadError:
+        where = f"{self.source}: " if self.source else ""
+        return HeadError(f"{where}head '{self.name}' {message}")
+
+
+def load_heads(
+    paths: Sequence[str | os.PathLike], fingerprint: str, pixel_budget: int
+) -> tuple[list[Head], dict[str, str]]:
+    """
+    Load the heads made for these features from files, or folders of them.
+
+    Returns the heads, and for each file that was refused the reason. Of two heads of one name
+    the first counts.
+    """
+    heads: dict[str, Head] = {}
+    refused: dict[str, str] = {}
+    for path in map(Path, paths):
+        for file in sorted(path.glob("*.npz")) if path.is_dir() else [path]:
+            try:
+                head = Head.load(file)
+                head.check(fingerprint, pixel_budget)
+                if head.name in heads:
+                    raise HeadError(f"{file}: there is a head '{head.name}' already")
+            except HeadError as error:
+                refused[str(file)] = str(error)
+            else:
+                heads[head.name] = head
+    return list(heads.values()), refused
+
+
+def write_head(path: str | os.PathLike, head: Head) -> None:
+    """Write a head as the npz file that Head.load reads, replacing the file at once."""
+    header = {
+        "name": head.name,
+        "question": head.question,
+        "pooling": head.pooling,
+        "fingerprint": head.fingerprint,
+        "pixel_budget": head.pixel_budget,
+        "window_groups": head.window_groups,
+        "feature_path": head.feature_path,
+        "metrics": dict(head.metrics),
+        "trained_on": head.trained_on,
+    }
+    path = Path(path)
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            np.savez(
+                file,
+                weight=head.weight.astype(np.float32),
+                bias=np.float32(head.bias),
+                temperature=np.float32(head.temperature),
+                header=np.array(json.dumps(header)),
+            )
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def sigmoid(x: float) -> float:
+    """Return 1 / (1 + exp(-x)) for any finite x."""
+    return 1.0 / (1.0 + math.exp(-x)) if x >= 0 else math.exp(x) / (1.0 + math.exp(x))
+
+
+def _read_arrays(path: str | os.PathLike) -> dict[str, np.ndarray]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            # What it unpacks to, before unpacking any of it.
+            if sum(info.file_size for info in archive.infolist()) > MAX_HEAD_BYTES:
+                raise HeadError(f"{path}: unpacks to more than {MAX_HEAD_BYTES} bytes")
+        with np.load(path, allow_pickle=False) as file:
+            missing = [name for name in _ARRAYS if name not in file]
+            if missing:
+                raise HeadError(f"{path}: lacks {', '.join(missing)}")
+            arrays = {name: file[name] for name in _ARRAYS}
+    except HeadError:
+        raise
+    except OSError as error:
+        raise HeadError(f"{path}: {error.strerror or error}") from error
+    except (ValueError, zipfile.BadZipFile, EOFError, KeyError, MemoryError, RuntimeError) as error:
+        raise HeadError(f"{path}: not a head file: {error}") from error
+    if arrays["header"].dtype.kind != "U" or arrays["header"].ndim != 0:
+        raise HeadError(f"{path}: header must be a JSON string")
+    for name in ("bias", "temperature"):
+        if arrays[name].size != 1 or arrays[name].dtype.kind not in "fiu":
+            raise HeadError(f"{path}: {name} must be one number")
+    return arrays
