@@ -1,0 +1,54 @@
+"""A model for tests of the node, in real time: it answers at once, or as slowly as told to."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+
+import numpy as np
+
+
+class FakeStream:
+    """Answer every question with the same logits; text that holds `fault` raises."""
+
+    def __init__(self, engine: FakeModel, window_groups: int) -> None:
+        self.engine, self.window_groups = engine, window_groups
+        self.n_groups = 0
+
+    def append(self, group, t_s: float) -> None:
+        self.n_groups = min(self.n_groups + 1, self.window_groups)
+
+    def ask(self, queries):
+        self.engine.asked += [query.text for query in queries]
+        time.sleep(self.engine.ask_s)
+        if any("fault" in query.text for query in queries):
+            raise ValueError("this question is at fault")
+        return [SimpleNamespace(logits=np.linspace(2.0, 0.0, max(2, len(query.options))),
+                                depth=query.depth or 4) for query in queries]
+
+    def reset(self) -> None:
+        self.n_groups = 0
+
+    def idle(self) -> bool:
+        return False
+
+
+class FakeModel:
+    """p(yes) of any question is sigmoid(2) = 0.88; `load_s` and `ask_s` are real seconds."""
+
+    name, fingerprint, pixel_budget = "fake", "fake-fingerprint", 1024
+    device, dtype = "cpu", "float32"
+
+    def __init__(self, *, load_s: float = 0.0, ask_s: float = 0.0) -> None:
+        time.sleep(load_s)
+        self.ask_s = ask_s
+        self.asked: list[str] = []
+        self.corners: list[tuple[int, ...]] = []
+
+    def encode(self, frames):
+        self.corners.append(tuple(int(c) for c in frames[-1][0, 0]))
+        mean = np.full(8, 1.0, np.float32)
+        return SimpleNamespace(features=None, mean=mean, max=mean)
+
+    def stream(self, window_groups: int = 8, mode: str = "stream") -> FakeStream:
+        return FakeStream(self, window_groups)

@@ -1,0 +1,183 @@
+"""All ways of asking agree with mlx-vlm's plain forward, and the controls are caught."""
+
+import numpy as np
+import pytest
+from tiny import encoded, tiny_engine
+
+from vlm_decisions.engine import Query
+from vlm_decisions.studies.exactness import CONTROLS, QUERIES, check, compare
+from vlm_decisions.studies.reference import full_sequence
+
+FAMILIES = ["qwen3_5", "qwen3_vl"]
+WORDS = "is the a cup phone door person open left of laptop holding desk second on there".split()
+
+
+def many_queries(n, seed=0, depth=None):
+    """Distinct questions of 1 to 30 words, some a choice, some beginning alike."""
+    rng = np.random.default_rng(seed)
+    out = []
+    for i in range(n):
+        words = rng.choice(WORDS, size=int(rng.integers(1, 31)))
+        text = ("Is the person " if i % 3 == 0 else "") + " ".join(words) + f" {i}?"
+        options = ((), (), ("typing", "reading"), ("one cup", "two cups", "none"))[i % 4]
+        out.append(Query(text, options, depth))
+    return out
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_all_ways_agree(family):
+    report = check(tiny_engine(family))
+    assert report.ok, "\n".join(map(str, report.margins))
+    assert len(report.margins) == 6
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("control", CONTROLS)
+def test_controls_are_caught_by_a_wide_margin(family, control):
+    report = check(tiny_engine(family), control)
+    assert report.ok, report
+    for margin in report.margins:
+        assert margin.cosine < 0.995, margin
+        assert margin.difference > 0.01, margin
+    if control == "stale-state":
+        assert "one copy" in report.refused
+
+
+def test_an_unknown_control_is_refused():
+    with pytest.raises(ValueError, match="wrong-pos"):
+        check(tiny_engine(), "typo")
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 64])
+def test_batches_of_ragged_questions(n):
+    engine = tiny_engine()
+    groups, times_s = encoded(engine, 3)
+    queries = many_queries(n)
+    got = engine.window(groups, times_s).ask(queries, hidden=True)
+    sample = range(n) if n < 10 else range(0, n, 5)
+    want = [full_sequence(engine, groups, times_s, queries[i]) for i in sample]
+    margin = compare("batch", [got[i] for i in sample], want)
+    assert margin.exact, margin
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_mixed_depths_in_one_batch(family):
+    engine = tiny_engine(family)
+    groups, times_s = encoded(engine, 2)
+    depths = [1, 6, 2, 3, None, 5, 1, 4]
+    queries = [
+        Query(query.text, query.options, depth)
+        for query, depth in zip(many_queries(8, seed=3), depths, strict=True)
+    ]
+    got = engine.window(groups, times_s).ask(queries, hidden=True)
+    assert [len(readout.hidden) for readout in got] == [depth or 6 for depth in depths]
+    want = [full_sequence(engine, groups, times_s, query) for query in queries]
+    margin = compare("depths", got, want)
+    assert margin.exact, margin
+
+
+@pytest.mark.parametrize("depth", [1, 2, 5])
+def test_early_exit_reads_that_layer(depth):
+    """At depth k the probabilities are those of a model whose later layers do not exist."""
+    import mlx.core as mx
+
+    engine = tiny_engine()
+    groups, times_s = encoded(engine, 2)
+    query = Query("Is the door open?", depth=depth)
+    prefix = engine.window(groups, times_s)
+    readout = prefix.ask([query], hidden=True)[0]
+    plain = full_sequence(engine, groups, times_s, query)
+    language = engine.model.language_model
+    h = language.model.norm(mx.array(plain.hidden[depth - 1])[None])
+    logits = np.array(language.model.embed_tokens.as_linear(h))[0].astype(np.float64)
+    weight = np.exp(logits[engine.question(query).answer_ids])
+    assert np.abs(readout.probabilities - weight / weight.sum()).max() < 1e-4
+    full = prefix.ask([Query("Is the door open?")])[0]
+    assert np.abs(readout.probabilities - full.probabilities).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("height", "width", "n"),
+    [(32, 32, 1), (96, 128, 1), (64, 192, 5), (128, 128, 3), (96, 128, 11), (32, 224, 7)],
+)
+def test_cuts_anywhere(height, width, n):
+    """Prefixes of many lengths, so that cuts fall inside and at the scan's chunks of 64."""
+    engine = tiny_engine()
+    groups, times_s = encoded(engine, n, height=height, width=width)
+    queries = many_queries(3, seed=n)
+    want = [full_sequence(engine, groups, times_s, query) for query in queries]
+    stream = engine.stream(16)
+    for group, t_s in zip(groups, times_s, strict=True):
+        stream.append(group, t_s)
+        stream.idle()
+    margin = compare("stream", stream.ask(queries, hidden=True), want)
+    assert margin.exact, margin
+
+
+@pytest.mark.parametrize("extra", range(-2, 3))
+def test_cut_at_a_chunk_boundary(extra):
+    """A state that ends at 64 tokens exactly, and around it."""
+    from vlm_decisions.engine.forward import Line
+    from vlm_decisions.engine.positions import text_positions
+
+    engine = tiny_engine()
+    groups, times_s = encoded(engine, 4)
+    prefix = engine.window(groups, times_s)
+    filler = 128 + extra - sum(len(line) for line in prefix._lines)
+    assert filler >= 0
+    position = sum(line.advance for line in prefix._lines)
+    word = engine.tokenizer("Is", add_special_tokens=False)["input_ids"]
+    text = np.array(word * filler, np.int32)
+    at = text_positions(position, np.arange(filler))
+    prefix._lines.append(Line(text, at, [], filler))
+    prefix.prefill()
+    assert prefix.state.length == 128 + extra
+    queries = many_queries(3)
+    got = prefix.ask(queries, hidden=True)
+    want = []
+    for query in queries:
+        template = engine.template()
+        ids = list(template.header_ids)
+        for group, t_s in zip(groups, times_s, strict=True):
+            ids += template.group_ids(t_s, group.n_tokens)
+        ids += word * filler + engine.question(query).ids
+        want.append(full_sequence(engine, groups, times_s, query, ids=ids))
+    margin = compare("cut", got, want)
+    assert margin.exact, margin
+
+
+def test_order_and_company_do_not_matter():
+    engine = tiny_engine()
+    groups, times_s = encoded(engine, 3)
+    queries = many_queries(12, seed=9)
+    prefix = engine.window(groups, times_s)
+    together = prefix.ask(queries)
+    backwards = prefix.ask(queries[::-1])[::-1]
+    alone = [prefix.ask([query])[0] for query in queries]
+    for a, b, c in zip(together, backwards, alone, strict=True):
+        assert np.abs(a.probabilities - b.probabilities).max() < 1e-5
+        assert np.abs(a.probabilities - c.probabilities).max() < 1e-5
+
+
+def test_the_answers_differ_between_questions_and_images():
+    """The comparisons above would pass on a model that ignores its input; this one does not."""
+    engine = tiny_engine()
+    groups, times_s = encoded(engine, 3)
+    others, _ = encoded(engine, 3, seed=4)
+    a = engine.window(groups, times_s).ask(QUERIES)
+    b = engine.window(others, times_s).ask(QUERIES)
+    assert max(np.abs(x.probabilities - y.probabilities).max() for x, y in zip(a, b)) > 0.05
+    assert len({round(x.p, 3) for x in a}) > 2
+
+
+def test_probabilities_are_a_softmax_over_the_answers():
+    engine = tiny_engine()
+    groups, times_s = encoded(engine, 1)
+    yes_no, choice = engine.window(groups, times_s).ask([QUERIES[0], QUERIES[-1]])
+    assert yes_no.probabilities.shape == (2,)
+    assert choice.probabilities.shape == (5,)
+    for readout in (yes_no, choice):
+        assert abs(readout.probabilities.sum() - 1) < 1e-12
+        odds = np.log(readout.probabilities[0] / readout.probabilities[1])
+        assert abs(odds - (readout.logits[0] - readout.logits[1])) < 1e-6
+    assert yes_no.p == yes_no.probabilities[0]

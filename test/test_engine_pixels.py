@@ -1,0 +1,104 @@
+"""Patches: bit for bit those of mlx-vlm's own processors on frames of the right size."""
+
+import json
+
+import numpy as np
+import pytest
+from mlx_vlm.models.qwen3_vl.processing_qwen3_vl import (
+    Qwen3VLImageProcessor,
+    Qwen3VLVideoProcessor,
+)
+from tiny import moving_frames
+
+from vlm_decisions.engine.errors import CheckpointError, FrameError
+from vlm_decisions.engine.pixels import PixelSettings, patches, read_settings
+
+CLIP = {"mean": (0.48145466, 0.4578275, 0.40821073), "std": (0.26862954, 0.26130258, 0.27577711)}
+
+
+@pytest.mark.parametrize("norm", [{}, CLIP])
+@pytest.mark.parametrize(("height", "width"), [(96, 128), (32, 32), (64, 224)])
+def test_equal_to_the_video_processor(height, width, norm):
+    frames = moving_frames(2, height, width)
+    settings = PixelSettings(pixel_budget=height * width, **norm)
+    got, grid = patches(frames, settings)
+    processor = Qwen3VLVideoProcessor(
+        min_pixels=1,
+        max_pixels=1 << 40,
+        image_mean=list(settings.mean),
+        image_std=list(settings.std),
+    )
+    want = processor(videos=[np.stack([f.transpose(2, 0, 1) for f in frames])])
+    assert np.array_equal(got, want["pixel_values_videos"])
+    assert [1, *grid] == want["video_grid_thw"][0].tolist()
+
+
+def test_a_still_image_equals_the_image_processor_resize_included():
+    frame = moving_frames(1, 250, 333)[0]
+    budget = 112 * 160
+    got, grid = patches([frame, frame], PixelSettings(pixel_budget=budget))
+    want = Qwen3VLImageProcessor(min_pixels=1, max_pixels=budget)(images=[frame.transpose(2, 0, 1)])
+    assert np.array_equal(got, want["pixel_values"])
+    assert [1, *grid] == want["image_grid_thw"][0].tolist()
+
+
+@pytest.mark.parametrize(
+    "size", [(480, 640), (1080, 1920), (96, 96), (720, 72), (31, 5), (33, 900)]
+)
+def test_target_size_is_a_multiple_within_the_budget(size):
+    settings = PixelSettings(pixel_budget=96 * 128)
+    height, width = settings.target_size(*size)
+    assert height % 32 == 0
+    assert width % 32 == 0
+    assert 0 < height * width <= settings.pixel_budget
+
+
+@pytest.mark.parametrize(
+    ("frames", "match"),
+    [
+        ([np.zeros((64, 64, 3), np.float32)] * 2, "uint8"),
+        ([np.zeros((64, 64), np.uint8)] * 2, "shape"),
+        ([np.zeros((64, 64, 4), np.uint8)] * 2, "shape"),
+        ([np.zeros((64, 64, 3), np.uint8)], "2 frames"),
+        ([np.zeros((64, 64, 3), np.uint8), np.zeros((64, 96, 3), np.uint8)], "differ"),
+        ([np.zeros((0, 64, 3), np.uint8)] * 2, "empty"),
+        ([np.zeros((1, 4000, 3), np.uint8)] * 2, "narrow"),
+        (["a.png", "b.png"], "not str"),
+    ],
+)
+def test_bad_frames_are_named(frames, match):
+    with pytest.raises(FrameError, match=match):
+        patches(frames, PixelSettings())
+
+
+class Vision:
+    patch_size, spatial_merge_size, temporal_patch_size = 16, 2, 2
+
+
+def test_settings_come_from_the_checkpoint(tmp_path):
+    assert read_settings(tmp_path, Vision) == PixelSettings()
+    (tmp_path / "preprocessor_config.json").write_text(
+        json.dumps(
+            {
+                "image_mean": [0.1, 0.2, 0.3],
+                "size": {"shortest_edge": 4096, "longest_edge": 5000},
+                "patch_size": 16,
+            }
+        )
+    )
+    (tmp_path / "video_preprocessor_config.json").write_text(
+        json.dumps({"image_mean": [0.3, 0.2, 0.1]})
+    )
+    settings = read_settings(tmp_path, Vision)
+    assert (settings.mean, settings.pixel_budget) == ((0.3, 0.2, 0.1), 5000)
+    assert settings.min_pixels == 4096
+    assert read_settings(tmp_path, Vision, 7000).pixel_budget == 7000
+    assert read_settings(tmp_path, Vision, 2048).min_pixels == 0
+    with pytest.raises(CheckpointError, match="below one token"):
+        read_settings(tmp_path, Vision, 900)
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps({"patch_size": 14}))
+    with pytest.raises(CheckpointError, match="differ"):
+        read_settings(tmp_path, Vision)
+    (tmp_path / "preprocessor_config.json").write_text("{")
+    with pytest.raises(CheckpointError, match="JSON"):
+        read_settings(tmp_path, Vision)

@@ -1,0 +1,60 @@
+"""The engine: many questions about one running state, each answered as if asked alone.
+
+Importing this package does not import MLX; ``Engine`` and its companions are loaded on first use.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from vlm_decisions.engine.errors import (
+    CheckpointError,
+    ContextError,
+    EngineError,
+    FamilyError,
+    FrameError,
+    GroupError,
+    QueryError,
+    StateError,
+)
+
+if TYPE_CHECKING:
+    from vlm_decisions.engine.engine import Engine, Prefix
+    from vlm_decisions.engine.readout import Query, Readout
+    from vlm_decisions.engine.stream import Stream
+    from vlm_decisions.engine.vision import VisionGroup
+
+_LAZY = {
+    "Engine": "engine",
+    "Prefix": "engine",
+    "Query": "readout",
+    "Readout": "readout",
+    "Stream": "stream",
+    "VisionGroup": "vision",
+}
+
+__all__ = [
+    "CheckpointError",
+    "ContextError",
+    "Engine",
+    "EngineError",
+    "FamilyError",
+    "FrameError",
+    "GroupError",
+    "Prefix",
+    "Query",
+    "QueryError",
+    "Readout",
+    "StateError",
+    "Stream",
+    "VisionGroup",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the MLX side of the engine when it is first asked for."""
+    if name in _LAZY:
+        from importlib import import_module
+
+        return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

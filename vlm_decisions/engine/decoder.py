@@ -1,0 +1,109 @@
+"""A language model's layers, driven on packed tokens. What a model family must provide."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from vlm_decisions.engine import blas
+
+blas.ensure()
+
+import mlx.core as mx  # noqa: E402
+import mlx.nn as nn  # noqa: E402
+
+from vlm_decisions.engine.layout import Layout  # noqa: E402
+from vlm_decisions.engine.positions import Rotary  # noqa: E402
+from vlm_decisions.engine.state import DeltaState, KVState, State  # noqa: E402
+
+
+class Mixer(Protocol):
+    """What mixes tokens in a layer: full attention or a gated delta rule."""
+
+    def fresh(self, dtype: mx.Dtype) -> KVState | DeltaState:
+        """Return a state of no tokens whose arrays have the model's shapes."""
+
+    def __call__(
+        self, x: mx.array, layout: Layout, state: Any, keep: mx.array | None
+    ) -> mx.array:
+        """Mix (M, D) and move ``state``; return the wanted rows."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One decoder layer: norm, mixer, norm, MLP, each with a residual around it."""
+
+    before: Callable[[mx.array], mx.array]
+    mixer: Mixer
+    after: Callable[[mx.array], mx.array]
+    mlp: Callable[[mx.array], mx.array]
+
+    def __call__(
+        self, h: mx.array, layout: Layout, state: Any, keep: mx.array | None = None
+    ) -> mx.array:
+        """Run the layer on h (M, D); with ``keep`` only those rows come out."""
+        mixed = self.mixer(self.before(h), layout, state, keep)
+        h = (h if keep is None else h[keep]) + mixed
+        return h + self.mlp(self.after(h))
+
+
+class Decoder:
+    """A language model as embedding, layers and readout; built by a family adapter."""
+
+    def __init__(
+        self,
+        language: Any,
+        layers: Sequence[Layer],
+        rotary: Rotary,
+        *,
+        max_tokens: int,
+        tied: bool,
+    ) -> None:
+        """Take mlx-vlm's language model and the layers that drive its weights."""
+        self.language = language
+        self.layers = tuple(layers)
+        self.rotary = rotary
+        self.max_tokens = max_tokens
+        self.tied = tied
+        self.dtype = language.model.norm.weight.dtype
+        self.shapes = State([layer.mixer.fresh(self.dtype) for layer in self.layers])
+        self.hidden = language.args.hidden_size
+        self.vocab = language.args.vocab_size
+
+    @property
+    def n_layers(self) -> int:
+        """Layers of the full depth."""
+        return len(self.layers)
+
+    def fresh_state(self, n_layers: int | None = None) -> State:
+        """Return an empty state for the first ``n_layers`` layers (None: all)."""
+        return State([type(layer)() for layer in self.shapes.layers[:n_layers]])
+
+    def embed(self, ids: mx.array) -> mx.array:
+        """Embeddings (L, D) of token ids (L,)."""
+        return self.language.model.embed_tokens(ids)
+
+    def answer_logits(self, h: mx.array, answer_ids: mx.array) -> mx.array:
+        """Logits float32 (N, k) of each row's own answers: h (N, D), answer_ids (N, k)."""
+        h = self.language.model.norm(h).astype(mx.float32)
+        rows = self._output_rows(answer_ids).astype(mx.float32)  # (N, k, D)
+        return (rows @ h[:, :, None])[..., 0]
+
+    def _output_rows(self, ids: mx.array) -> mx.array:
+        if self.tied:
+            return self.language.model.embed_tokens(ids)
+        head = self.language.lm_head
+        if isinstance(head, nn.QuantizedLinear):
+            flat = ids.reshape(-1)
+            biases = head.biases[flat] if head.biases is not None else None
+            rows = mx.dequantize(
+                head.weight[flat],
+                head.scales[flat],
+                biases,
+                group_size=head.group_size,
+                bits=head.bits,
+                mode=head.mode,
+            )
+            return rows.reshape(*ids.shape, -1)
+        return head.weight[ids]

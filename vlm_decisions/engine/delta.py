@@ -1,0 +1,234 @@
+"""The gated delta rule (Qwen3.5's linear attention) on packed tokens, forked from one state.
+
+For one chunk of tokens with keys K, queries Q, values V, log decays g and write strengths b,
+started at memory S (value dim x key dim), with c = cumulated decay and R[i,j] = c_i / c_j (j <= i):
+
+    (I + tril(b R K K^T, -1)) U = b (V - c K S^T)          what each token writes
+    Y = tril(R Q K^T) U + c Q S^T                          what each token reads
+    S' = c_last S + (R_last U)^T K                         only where a state is wanted
+
+This is the recurrence itself, rearranged, so a chunk may have any length: a question of 17 tokens
+costs 17 and is not padded to 64. All questions start from the same S, which is read by broadcasting
+and never written.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from vlm_decisions.engine import blas
+
+blas.ensure()
+
+import mlx.core as mx  # noqa: E402
+import mlx.nn as nn  # noqa: E402
+
+from vlm_decisions.engine import fastmath  # noqa: E402
+from vlm_decisions.engine.layout import Layout, Rows  # noqa: E402
+from vlm_decisions.engine.state import DeltaState  # noqa: E402
+
+CHUNK: Final = 64  # longest chunk of the main line
+LEAF_CHUNK: Final = 128  # longest chunk of a question; longer ones carry a state of their own
+
+
+class DeltaNet:
+    """One gated-delta mixer, driven on packed tokens with the weights of an mlx-vlm module."""
+
+    def __init__(self, module: Any) -> None:
+        """Keep the module's weights and shapes."""
+        self.module = module
+        self.k_heads, self.v_heads = module.num_k_heads, module.num_v_heads
+        self.k_dim, self.v_dim = module.head_k_dim, module.head_v_dim
+        self.kernel = module.conv_kernel_size
+        weight = module.conv1d.weight[:, :, 0]
+        self.taps = [mx.contiguous(weight[:, j]) for j in range(self.kernel)]
+        self.rate = mx.exp(module.A_log.astype(mx.float32))
+
+    def fresh(self, dtype: mx.Dtype) -> DeltaState:
+        """Return an empty state; its arrays tell the shapes."""
+        return DeltaState(
+            mx.zeros((self.v_heads, self.v_dim, self.k_dim), mx.float32),
+            mx.zeros((self.kernel - 1, self.module.conv_dim), dtype),
+        )
+
+    def __call__(
+        self, x: mx.array, layout: Layout, state: DeltaState, keep: mx.array | None
+    ) -> mx.array:
+        """Mix the normed tokens ``x`` (M, D), move ``state`` past the committed ones.
+
+        keep: row indices whose output is wanted (None for all). Returns (M or len(keep), D).
+        """
+        m, commit, line = self.module, layout.n_commit, layout.n_line
+        raw = m.in_proj_qkv(x)
+        decay = -self.rate * nn.softplus(m.in_proj_a(x).astype(mx.float32) + m.dt_bias)
+        strength = fastmath.sigmoid(m.in_proj_b(x).astype(mx.float32))
+        window = state.window
+        if window is None:
+            window = mx.zeros((self.kernel - 1, raw.shape[1]), raw.dtype)
+        ahead = mx.concatenate([window, raw[:line]], axis=0)
+
+        memory, outputs = state.memory, []
+        if line:
+            q, k, v = self._heads(self._conv(ahead[None]))  # (1, T, heads, dim)
+            for start, end in ((0, commit), (commit, line)):
+                if start == end:
+                    continue
+                y, memory = scan(
+                    *(t[:, start:end] for t in (q, k, v)),
+                    decay[None, start:end],
+                    strength[None, start:end],
+                    memory,
+                    chunk=CHUNK,
+                    want_state=end == commit or layout.n_leaf > 0,
+                )
+                outputs.append(y[0])
+                if end == commit:
+                    state.memory = memory
+                    state.window = ahead[commit : commit + self.kernel - 1]
+        if layout.n_leaf:
+            outputs.append(
+                self._leaves(raw[line:], decay[line:], strength[line:], ahead, memory, layout)
+            )
+        y = outputs[0] if len(outputs) == 1 else mx.concatenate(outputs, axis=0)
+        if keep is not None:
+            y, x = y[keep], x[keep]
+        z = m.in_proj_z(x).reshape(y.shape)
+        y = mx.fast.rms_norm(y.astype(x.dtype), m.norm.weight, m.norm.eps)
+        y = fastmath.swiglu(z.astype(mx.float32), y.astype(mx.float32)).astype(x.dtype)
+        return m.out_proj(y.reshape(y.shape[0], -1))
+
+    def _leaves(
+        self,
+        raw: mx.array,
+        decay: mx.array,
+        strength: mx.array,
+        ahead: mx.array,
+        memory: mx.array | None,
+        layout: Layout,
+    ) -> mx.array:
+        """Return the leaf tokens' outputs, (n_leaf, value heads, value dim)."""
+        before = ahead[ahead.shape[0] - (self.kernel - 1) :]
+        outputs = []
+        for rows in layout.rows:
+            start = mx.broadcast_to(before[None], (rows.n, *before.shape))
+            inputs = mx.concatenate([start, _rows(raw, rows)], axis=1)
+            q, k, v = self._heads(self._conv(inputs))
+            y, _ = scan(
+                q, k, v, _rows(decay, rows), _rows(strength, rows), memory,
+                chunk=LEAF_CHUNK, want_state=False,
+            )  # fmt: skip
+            outputs.append(y.reshape(rows.n * rows.length, self.v_heads, self.v_dim))
+        y = outputs[0] if len(outputs) == 1 else mx.concatenate(outputs, axis=0)
+        return mx.take(y, layout.back, axis=0)
+
+    def _conv(self, x: mx.array) -> mx.array:
+        """Causal depthwise convolution and SiLU of x (B, kernel - 1 + T, channels)."""
+        length = x.shape[1] - (self.kernel - 1)
+        shifted = [x[:, j : j + length] for j in range(self.kernel)]
+        return fastmath.silu(fastmath.weighted_sum(*shifted, *self.taps))
+
+    def _heads(self, x: mx.array) -> tuple[mx.array, mx.array, mx.array]:
+        """Split (B, T, channels) into normalised q, k and v, each float32 (B, T, heads, dim)."""
+        b, t, _ = x.shape
+        q, k, v = mx.split(x, [self.k_heads * self.k_dim, 2 * self.k_heads * self.k_dim], axis=-1)
+        q = q.reshape(b, t, self.k_heads, self.k_dim)
+        k = k.reshape(b, t, self.k_heads, self.k_dim)
+        v = v.reshape(b, t, self.v_heads, self.v_dim).astype(mx.float32)
+        scale, eps = self.k_dim**-0.5, 1e-6 / self.k_dim
+        q = mx.fast.rms_norm(q, None, eps).astype(mx.float32) * scale**2
+        k = mx.fast.rms_norm(k, None, eps).astype(mx.float32) * scale
+        if self.v_heads != self.k_heads:
+            q, k = (mx.repeat(a, self.v_heads // self.k_heads, axis=2) for a in (q, k))
+        return q, k, v
+
+
+def _rows(x: mx.array, rows: Rows) -> mx.array:
+    return mx.take(x, rows.index, axis=0).reshape(rows.n, rows.length, *x.shape[1:])
+
+
+def scan(
+    q: mx.array,
+    k: mx.array,
+    v: mx.array,
+    decay: mx.array,
+    strength: mx.array,
+    memory: mx.array | None,
+    *,
+    chunk: int,
+    want_state: bool,
+) -> tuple[mx.array, mx.array | None]:
+    """Gated delta rule over rows that all start from the same memory.
+
+    q, k: (B, T, H, K); v: (B, T, H, V); decay (log), strength: (B, T, H); memory: (H, V, K) or
+    None for zeros. All float32. Returns y (B, T, H, V) and, if wanted and B is 1, the memory.
+    """
+    b, t, h, _ = q.shape
+    n = -(-t // chunk)
+    size = -(-t // n)
+    if n * size > t:
+        pad = [(0, 0), (0, n * size - t), (0, 0)]
+        decay, strength = mx.pad(decay, pad), mx.pad(strength, pad)
+        q, k, v = (mx.pad(a, [*pad, (0, 0)]) for a in (q, k, v))
+
+    def cut(a: mx.array) -> mx.array:  # (B, T, H, ...) -> (n, B, H, size, ...)
+        axes = (1, 0, 3, 2, *range(4, a.ndim + 1))
+        return mx.contiguous(a.reshape(b, n, size, *a.shape[2:]).transpose(axes))
+
+    q, k, v, decay, strength = (cut(a) for a in (q, k, v, decay, strength))
+    log_c = mx.cumsum(decay, axis=-1)
+    c = fastmath.exp(log_c)[..., None]
+    strength = strength[..., None]
+    ratio = log_c[..., :, None] - log_c[..., None, :]
+    hidden = mx.triu(mx.full((size, size), -1e30), 1)  # added before exp: it would overflow
+    ratio = fastmath.exp(ratio + hidden)
+    kt = k.swapaxes(-1, -2)
+    read = ratio * (q @ kt)
+    lower = strength * ratio * (k @ kt)
+    inverse = invert_unit_lower(lower)
+    both = mx.concatenate([c * k, c * q], axis=-2)
+
+    ys, state = [], memory
+    for i in range(n):
+        values = v[i]
+        carried = None
+        if state is not None:
+            carried = both[i] @ state.swapaxes(-1, -2)  # (B, H, 2 size, V), state broadcast
+            values = values - carried[..., :size, :]
+        wrote = inverse[i] @ (strength[i] * values)
+        y = read[i] @ wrote
+        ys.append(y if carried is None else y + carried[..., size:, :])
+        if i + 1 < n or want_state:
+            final = fastmath.exp(log_c[i][..., -1:] - log_c[i])[..., None] * wrote
+            grown = final.swapaxes(-1, -2) @ k[i]
+            state = grown if state is None else c[i][..., -1:, :] * state + grown
+    y = mx.stack(ys, axis=1) if n > 1 else ys[0][:, None]  # (B, n, H, size, V)
+    y = y.transpose(0, 1, 3, 2, 4).reshape(b, n * size, h, -1)[:, :t]
+    if not want_state:
+        return y, None
+    return y, state[0] if state.ndim == 4 else state
+
+
+def invert_unit_lower(lower: mx.array, *, halves_only: bool = False) -> mx.array:
+    """Inverse of I + L, L being the part of ``lower`` (..., C, C) strictly below the diagonal.
+
+    On the CPU by LAPACK. On a GPU halves are inverted and joined: inv([[A, 0], [B, D]]) =
+    [[A', 0], [-D' B A', D']]. As stable as substitution (nothing overflows, unlike powers of L),
+    in log2(C) steps instead of C.
+    """
+    size = lower.shape[-1]
+    if size == 1:
+        return mx.ones_like(lower)
+    if mx.default_device() == mx.Device(mx.cpu) and not halves_only:
+        return mx.linalg.tri_inv(mx.tril(lower, -1) + mx.eye(size), upper=False)
+    if size % 2:
+        pad = [(0, 0)] * (lower.ndim - 2) + [(0, 1), (0, 1)]
+        return invert_unit_lower(mx.pad(lower, pad), halves_only=True)[..., :size, :size]
+    half = size // 2
+    halves = mx.stack([lower[..., :half, :half], lower[..., half:, half:]], axis=0)
+    a, d = invert_unit_lower(halves, halves_only=True)
+    corner = -lower[..., half:, :half]
+    if half > 1:
+        corner = d @ (corner @ a)
+    zero = mx.zeros_like(a)
+    top = mx.concatenate([a, zero], axis=-1)
+    return mx.concatenate([top, mx.concatenate([corner, d], axis=-1)], axis=-2)

@@ -1,0 +1,195 @@
+"""One packed pass: append tokens to a state and answer questions behind it, in a single forward.
+
+The packed row is ``[new groups | trunk | question tokens]``. Every dense layer runs once over it,
+so its weights are read once for an append and all questions. Rows that nobody needs any more leave
+early: questions at their own exit depth, and at the last layer all but the decision tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from vlm_decisions.engine import blas
+from vlm_decisions.engine.errors import ContextError, StateError
+
+blas.ensure()
+
+import mlx.core as mx  # noqa: E402
+import numpy as np  # noqa: E402
+
+from vlm_decisions.engine.decoder import Decoder  # noqa: E402
+from vlm_decisions.engine.layout import Layout, make_layout  # noqa: E402
+from vlm_decisions.engine.positions import text_positions  # noqa: E402
+from vlm_decisions.engine.state import State  # noqa: E402
+from vlm_decisions.engine.tree import Tree, build_tree  # noqa: E402
+
+EMPTY_TREE: Final = build_tree([])
+# Up to this many hidden values a layer is computed while the next one's graph is built. In larger
+# passes building costs nothing beside computing, and the layers' scratch would pile up.
+SMALL_PASS: Final = 1 << 16
+
+
+@dataclass
+class Line:
+    """Tokens to append to a state.
+
+    ids: (T,); visual tokens have any id. positions: (3, T). features: (start, features (n, D),
+    deep features (n, D) per early layer) of each visual block. advance: how far the next position
+    moves on.
+    """
+
+    ids: np.ndarray
+    positions: np.ndarray
+    features: list[tuple[int, mx.array, tuple[mx.array, ...]]] = field(default_factory=list)
+    advance: int = 0
+
+    def __len__(self) -> int:
+        """Tokens of the line."""
+        return len(self.ids)
+
+
+EMPTY_LINE = Line(np.zeros(0, np.int32), np.zeros((3, 0), np.int32))
+
+
+@dataclass
+class Outcome:
+    """What a forward pass gives.
+
+    hidden: (N, D) each question's decision state at its depth; trace: per question, the state
+    after each layer (depth, D), when asked for. tokens: rows run through the first layer.
+    """
+
+    hidden: mx.array | None
+    trace: list[mx.array] | None
+    tokens: int
+
+
+def join(lines: Sequence[Line]) -> Line:
+    """Concatenate lines whose positions already follow one another."""
+    if len(lines) == 1:
+        return lines[0]
+    if not lines:
+        return EMPTY_LINE
+    features, start = [], 0
+    for line in lines:
+        features += [(start + at, block, deep) for at, block, deep in line.features]
+        start += len(line)
+    return Line(
+        np.concatenate([line.ids for line in lines]),
+        np.concatenate([line.positions for line in lines], axis=1),
+        features,
+        sum(line.advance for line in lines),
+    )
+
+
+def check_context(decoder: Decoder, state: State, n_line: int, longest: int) -> None:
+    """Raise ContextError if the state with so many more tokens exceeds the model's context."""
+    total = state.length + n_line + longest
+    if total > decoder.max_tokens:
+        raise ContextError(
+            f"{state.length} tokens of state, {n_line} new ones and a question of {longest} make "
+            f"{total}; the model's context is {decoder.max_tokens}"
+        )
+
+
+def run(
+    decoder: Decoder,
+    state: State,
+    line: Line = EMPTY_LINE,
+    tree: Tree = EMPTY_TREE,
+    depths: Sequence[int] = (),
+    *,
+    trace: bool = False,
+) -> Outcome:
+    """Append ``line`` to ``state`` and run the questions of ``tree`` to their ``depths``.
+
+    depths: layers to run, one per sequence of the tree, each between 1 and the state's layers.
+    The state is changed in place; nothing is evaluated yet. Raises ContextError, StateError.
+    """
+    state.check(decoder.shapes)
+    check_context(decoder, state, len(line), tree.longest)
+    n_layers = len(state.layers)
+    if any(not 1 <= depth <= n_layers for depth in depths):
+        raise StateError(f"depths {sorted(set(depths))} in a state of {n_layers} layers")
+
+    after_line = state.next_position + line.advance
+    positions = np.concatenate([line.positions, text_positions(after_line, tree.offsets)], axis=1)
+    cos, sin = decoder.rotary(positions)
+    h = _embed(decoder, line, tree)
+    commit = len(line)
+    layout = make_layout(tree, state.length, commit, cos, sin)
+
+    live = list(range(len(depths)))  # questions still in the pass, in the order of ``tree``
+    hidden: list[mx.array | None] = [None] * len(depths)
+    traces: list[list[mx.array]] = [[] for _ in depths]
+    for i in range(n_layers):
+        ending = [j for j in live if depths[j] == i + 1]
+        # The last layer's output is wanted at the decision tokens only (and a state's not at all).
+        last = bool(live) and len(ending) == len(live)
+        more_line = commit and i + 1 < n_layers
+        keep = None
+        if not more_line and (last or not live):
+            keep = mx.array(commit + tree.last[: len(live)]) if live else None
+        if not live and not more_line:
+            _append_only(decoder, i, h, layout, state)
+            break
+        h = decoder.layers[i](h, layout, state.layers[i], keep)
+        if h.size <= SMALL_PASS:
+            mx.async_eval(h)
+        for at, _, deep in line.features:
+            if i < len(deep) and keep is None:
+                h[at : at + deep[i].shape[0]] += deep[i]
+        if live and (trace or ending):
+            rows = h if keep is not None else h[mx.array(commit + tree.last)]
+            for row, j in enumerate(live):
+                if trace:
+                    traces[j].append(rows[row])
+                if j in ending:
+                    hidden[j] = rows[row]
+        if ending:
+            if keep is not None:
+                break
+            stay = [row for row, j in enumerate(live) if j not in ending]
+            live = [live[row] for row in stay]
+            if not live and not commit:
+                break
+            tree, select = tree.restrict(stay)
+            rows = np.concatenate([np.arange(commit), commit + select]).astype(np.int32)
+            h = h[mx.array(rows)]
+            cos, sin = cos[rows], sin[rows]
+            layout = make_layout(tree, state.length, commit, cos, sin)
+
+    tokens = positions.shape[1]
+    state.length += commit
+    state.next_position = after_line
+    return Outcome(
+        hidden=mx.stack(hidden) if depths else None,
+        trace=[mx.stack(t) for t in traces] if trace else None,
+        tokens=tokens,
+    )
+
+
+def _append_only(decoder: Decoder, i: int, h: mx.array, layout: Layout, state: State) -> None:
+    """Move the last layer's state past the new tokens; its output is never evaluated."""
+    layer = decoder.layers[i]
+    layer.mixer(layer.before(h), layout, state.layers[i], None)
+
+
+def _embed(decoder: Decoder, line: Line, tree: Tree) -> mx.array:
+    ids = np.concatenate([line.ids, tree.ids]).astype(np.int32)
+    is_text = np.ones(len(ids), dtype=bool)
+    for at, block, _ in line.features:
+        is_text[at : at + block.shape[0]] = False
+    text = decoder.embed(mx.array(ids[is_text]))
+    if not line.features:
+        return text
+    parts, done, used = [], 0, 0
+    for at, block, _ in line.features:
+        parts.append(text[used : used + at - done])
+        used += at - done
+        parts.append(block.astype(text.dtype))
+        done = at + block.shape[0]
+    parts.append(text[used:])
+    return mx.concatenate([part for part in parts if part.shape[0]], axis=0)

@@ -1,0 +1,170 @@
+"""Frames to patches, exactly as mlx-vlm's own Qwen-VL processors do it, for one 2-frame group.
+
+Resize (PIL bicubic) to a size that is a multiple of patch x merge and at most ``pixel_budget``
+pixels a frame, normalise with the checkpoint's mean and standard deviation, cut into patches
+ordered by merged token. A table of 256 values does the arithmetic per channel: bit for bit the
+same float32 numbers, without the passes over the image.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from vlm_decisions.engine.errors import CheckpointError, FrameError
+
+DEFAULT_PIXEL_BUDGET: Final = 224 * 224
+MAX_ASPECT: Final = 200  # as in the reference processor
+
+
+@dataclass(frozen=True)
+class PixelSettings:
+    """How a checkpoint wants its pixels.
+
+    pixel_budget: most pixels of a resized frame. min_pixels: a smaller frame is enlarged to these.
+    """
+
+    patch: int = 16
+    merge: int = 2
+    temporal: int = 2
+    mean: tuple[float, ...] = (0.5, 0.5, 0.5)
+    std: tuple[float, ...] = (0.5, 0.5, 0.5)
+    rescale: float = 1 / 255.0
+    pixel_budget: int = DEFAULT_PIXEL_BUDGET
+    min_pixels: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse sizes that no frame could meet."""
+        if self.temporal != 2:
+            raise CheckpointError(f"groups of {self.temporal} frames are not supported, only of 2")
+        if self.pixel_budget < self.factor**2:
+            raise CheckpointError(
+                f"a pixel budget of {self.pixel_budget} is below one token "
+                f"({self.factor} x {self.factor} pixels)"
+            )
+
+    @property
+    def factor(self) -> int:
+        """Pixels along one side of a merged visual token."""
+        return self.patch * self.merge
+
+    @cached_property
+    def table(self) -> np.ndarray:
+        """(3, 256) float32: the normalised value of each channel's byte."""
+        value = np.arange(256, dtype=np.uint8).astype(np.float32) * self.rescale
+        mean = np.array(self.mean, dtype=np.float32)[:, None]
+        std = np.array(self.std, dtype=np.float32)[:, None]
+        return ((value[None] - mean) / std).astype(np.float32)
+
+    def target_size(self, height: int, width: int) -> tuple[int, int]:
+        """(height, width) a frame is resized to; raises FrameError for unusable shapes."""
+        if height < 1 or width < 1:
+            raise FrameError(f"a frame of {width} x {height} pixels is empty")
+        if max(height, width) / min(height, width) > MAX_ASPECT:
+            raise FrameError(f"a frame of {width} x {height} pixels is too narrow")
+        factor = self.factor
+        h = max(factor, round(height / factor) * factor)
+        w = max(factor, round(width / factor) * factor)
+        if h * w < self.min_pixels:
+            beta = math.sqrt(self.min_pixels / (height * width))
+            h = math.ceil(height * beta / factor) * factor
+            w = math.ceil(width * beta / factor) * factor
+        if h * w > self.pixel_budget:
+            beta = math.sqrt(height * width / self.pixel_budget)
+            h = max(factor, math.floor(height / beta / factor) * factor)
+            w = max(factor, math.floor(width / beta / factor) * factor)
+        while h * w > self.pixel_budget:  # one side was held up at the factor
+            h, w = (h, w - factor) if w >= h else (h - factor, w)
+        return h, w
+
+
+def read_settings(folder: Path, vision: Any, pixel_budget: int | None = None) -> PixelSettings:
+    """Read the settings of the checkpoint in ``folder``; ``vision`` is its vision config.
+
+    ``video_preprocessor_config.json`` wins over ``preprocessor_config.json``. A ``size`` there
+    gives the fewest and most pixels of a frame (``shortest_edge``, ``longest_edge``); without an
+    explicit budget the latter counts only below DEFAULT_PIXEL_BUDGET, since Qwen's own checkpoints
+    allow 16 million pixels, and the former only within the budget.
+    """
+    raw: dict[str, Any] = {}
+    for name in ("preprocessor_config.json", "video_preprocessor_config.json"):
+        path = folder / name
+        if path.exists():
+            try:
+                raw.update(json.loads(path.read_text(encoding="utf-8")))
+            except ValueError as error:
+                raise CheckpointError(f"{path} is not valid JSON: {error}") from error
+    size = raw.get("size") or {}
+    most = size.get("longest_edge") or raw.get("max_pixels") or DEFAULT_PIXEL_BUDGET
+    least = size.get("shortest_edge") or raw.get("min_pixels") or 0
+    budget = min(most, DEFAULT_PIXEL_BUDGET) if pixel_budget is None else pixel_budget
+    settings = PixelSettings(
+        patch=raw.get("patch_size", vision.patch_size),
+        merge=raw.get("merge_size", vision.spatial_merge_size),
+        temporal=raw.get("temporal_patch_size", vision.temporal_patch_size),
+        mean=tuple(raw.get("image_mean") or (0.5, 0.5, 0.5)),
+        std=tuple(raw.get("image_std") or (0.5, 0.5, 0.5)),
+        rescale=raw.get("rescale_factor", 1 / 255.0),
+        pixel_budget=int(budget),
+        min_pixels=int(least) if least <= budget else 0,
+    )
+    if (settings.patch, settings.merge, settings.temporal) != (
+        vision.patch_size,
+        vision.spatial_merge_size,
+        vision.temporal_patch_size,
+    ):
+        raise CheckpointError(f"{folder}: the preprocessor's patch sizes differ from the model's")
+    return settings
+
+
+def resize(frame: np.ndarray, height: int, width: int) -> np.ndarray:
+    """Bicubic resize of a uint8 (H, W, 3) frame; the frame itself where the size is right."""
+    if frame.shape[:2] == (height, width):
+        return frame
+    from PIL import Image
+
+    image = Image.fromarray(np.ascontiguousarray(frame))
+    return np.asarray(image.resize((width, height), resample=Image.Resampling.BICUBIC))
+
+
+def check_frame(frame: Any) -> np.ndarray:
+    """Return ``frame`` if it is a uint8 (H, W, 3) array, else raise FrameError."""
+    if not isinstance(frame, np.ndarray) or frame.dtype != np.uint8:
+        kind = frame.dtype if isinstance(frame, np.ndarray) else type(frame).__name__
+        raise FrameError(f"a frame must be a uint8 array, not {kind}")
+    if frame.ndim != 3 or frame.shape[2] != 3:
+        raise FrameError(f"a frame must have the shape (H, W, 3), not {frame.shape}")
+    return frame
+
+
+def patches(
+    frames: Sequence[np.ndarray], settings: PixelSettings
+) -> tuple[np.ndarray, tuple[int, int]]:
+    """Patches of one group of two frames of the same size.
+
+    frames: two uint8 (H, W, 3) RGB arrays. Returns float32 (h*w, 3*2*patch*patch) with the
+    merged token's patches side by side, and the patch grid (h, w). Raises FrameError.
+    """
+    if len(frames) != settings.temporal:
+        raise FrameError(f"a group has {settings.temporal} frames, not {len(frames)}")
+    first, second = (check_frame(frame) for frame in frames)
+    if first.shape != second.shape:
+        raise FrameError(f"the frames of a group differ in size: {first.shape}, {second.shape}")
+    height, width = settings.target_size(*first.shape[:2])
+    pair = np.stack([resize(first, height, width), resize(second, height, width)])
+    p, m = settings.patch, settings.merge
+    h, w = height // p, width // p
+    cut = pair.reshape(2, h // m, m, p, w // m, m, p, 3)
+    # -> (h/m, w/m, m, m, channel, time, p, p), while still bytes
+    cut = np.ascontiguousarray(cut.transpose(1, 4, 2, 5, 7, 0, 3, 6)).reshape(h * w, 3, -1)
+    out = np.empty(cut.shape, dtype=np.float32)
+    for channel in range(3):
+        np.take(settings.table[channel], cut[:, channel], out=out[:, channel], mode="clip")
+    return out.reshape(h * w, -1), (h, w)

@@ -1,0 +1,69 @@
+"""Questions as the engine takes them, and what it reads from a decision token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from vlm_decisions.engine import blas
+
+blas.ensure()
+
+import mlx.core as mx  # noqa: E402
+import numpy as np  # noqa: E402
+
+from vlm_decisions.engine.decoder import Decoder  # noqa: E402
+
+
+@dataclass(frozen=True)
+class Query:
+    """A question to ask: yes/no without options, else a choice; ``depth`` None is full depth."""
+
+    text: str
+    options: tuple[str, ...] = ()
+    depth: int | None = None
+
+
+@dataclass(frozen=True)
+class Readout:
+    """What the model answers.
+
+    probabilities, logits: float64 (k,), ordered (yes, no) or as the options; the probabilities are
+    the softmax over these answers' logits. depth: language-model layers used. hidden: float32
+    (depth, D), the decision token after each layer, where it was asked for.
+    """
+
+    probabilities: np.ndarray
+    logits: np.ndarray
+    depth: int
+    hidden: np.ndarray | None = field(default=None, repr=False)
+
+    @property
+    def p(self) -> float:
+        """Probability of the first answer: of "yes" for a yes/no question."""
+        return float(self.probabilities[0])
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    """Softmax of a vector in float64."""
+    weight = np.exp(logits - logits.max())
+    return weight / weight.sum()
+
+
+def read(
+    decoder: Decoder,
+    hidden: mx.array,
+    answers: Sequence[Sequence[int]],
+    depths: Sequence[int],
+    traces: Sequence[mx.array] | None,
+) -> list[Readout]:
+    """Read each question's answers from its decision state: hidden (N, D)."""
+    width = max(len(ids) for ids in answers)
+    padded = np.array([[*ids, *[ids[-1]] * (width - len(ids))] for ids in answers], np.int32)
+    logits = np.array(decoder.answer_logits(hidden, mx.array(padded))).astype(np.float64)
+    out = []
+    for i, ids in enumerate(answers):
+        row = logits[i, : len(ids)]
+        trace = np.array(traces[i].astype(mx.float32)) if traces is not None else None
+        out.append(Readout(softmax(row), row, depths[i], trace))
+    return out

@@ -1,0 +1,214 @@
+"""A live stream: one running state, one group appended at a time, all due questions behind it.
+
+The state holds the header and between one and two windows of groups; the instruction belongs to
+the questions. Appending is lazy: a group waits until the next ``ask`` (or ``idle``), and then the
+group, the questions' trunk and the questions go through the model in one packed pass. When the
+history has reached two windows, a fresh state is built from the last window's cached groups, piece
+by piece in ``idle``, between ticks; until it is complete, questions go on to the old state.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from vlm_decisions.engine import blas
+from vlm_decisions.engine.errors import EngineError, GroupError
+
+blas.ensure()
+
+import mlx.core as mx  # noqa: E402
+
+from vlm_decisions.engine.readout import Query, Readout  # noqa: E402
+from vlm_decisions.engine.state import State  # noqa: E402
+from vlm_decisions.engine.vision import VisionGroup  # noqa: E402
+
+if TYPE_CHECKING:
+    from vlm_decisions.engine.engine import Engine
+
+MODES: Final = ("stream", "window")
+REBUILDS: Final = ("idle", "inline")
+FIRST_S: Final = 0.1  # stated time of a first group that is given a late one, as after a reset
+
+
+@dataclass
+class _Track:
+    """A state and the groups that are, or are yet to be, in it."""
+
+    state: State
+    groups: list[tuple[VisionGroup, float]] = field(default_factory=list)
+    done: int = 0  # how many of the groups the state holds
+
+
+class Stream:
+    """One camera's running state. Not thread-safe: belongs to the thread that loaded the engine.
+
+    window_groups: groups of a window. mode: ``stream`` (running state, one to two windows of
+    history) or ``window`` (always the last window, computed anew for each ask). rebuild: ``idle``
+    or ``inline`` (the append that needs it pays). depth: layers to keep, None for all.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        window_groups: int = 8,
+        mode: str = "stream",
+        *,
+        rebuild: str = "idle",
+        depth: int | None = None,
+    ) -> None:
+        """Start with no groups; raises ValueError for unusable settings."""
+        if mode not in MODES:
+            raise ValueError(f"mode must be one of {MODES}, not {mode!r}")
+        if rebuild not in REBUILDS:
+            raise ValueError(f"rebuild must be one of {REBUILDS}, not {rebuild!r}")
+        if window_groups < 1:
+            raise ValueError(f"a window needs at least one group, not {window_groups}")
+        self.engine, self.mode, self.rebuild = engine, mode, rebuild
+        self.window_groups, self.depth = window_groups, engine.check_depth(depth)
+        self.rebuilds = 0
+        self._first_s = 0.0
+        self._main = self._track([])
+        self._next: _Track | None = None
+
+    # ---- what is in the stream -----------------------------------------------------------------
+
+    @property
+    def n_groups(self) -> int:
+        """Groups that the next questions will see."""
+        return len(self._main.groups)
+
+    @property
+    def groups(self) -> tuple[VisionGroup, ...]:
+        """Those groups, oldest first."""
+        return tuple(group for group, _ in self._main.groups)
+
+    @property
+    def times_s(self) -> tuple[float, ...]:
+        """Their times as the prompt states them: the first group always has the stream's first.
+
+        A model so reads the same times whenever the stream began.
+        """
+        return tuple(self._time_s(self._main, t_s) for _, t_s in self._main.groups)
+
+    @property
+    def state(self) -> State:
+        """The running state (without groups that still wait)."""
+        return self._main.state
+
+    # ---- the tick ------------------------------------------------------------------------------
+
+    def append(self, group: VisionGroup, t_s: float) -> None:
+        """Add the newest group; its tokens go through the model with the next questions.
+
+        t_s: mean time of its two frames, in seconds since the stream's first frame; must grow.
+        Raises GroupError (another frame size, another model, a time that does not grow) and
+        ContextError before anything changes.
+        """
+        main = self._main
+        if not math.isfinite(t_s) or t_s < 0:
+            raise GroupError(f"a group's time must be finite and not negative, not {t_s!r} s")
+        if main.groups:
+            last, last_s = main.groups[-1]
+            if t_s <= last_s:
+                raise GroupError(f"group time {t_s} s does not come after {last_s} s")
+            self.engine.check_groups([last, group])
+        else:
+            self.engine.check_groups([group])
+            self._first_s = t_s if t_s <= 1.0 else FIRST_S
+        if self.mode == "window":
+            kept = [*main.groups, (group, t_s)][-self.window_groups :]
+            self.engine.check_room(self._lines(self._track(kept), len(kept)))
+            self._main = self._track(kept)
+            return
+        # Two windows are the longest history; a rebuild under way may finish within some more.
+        slack = 0 if self.rebuild == "inline" else max(1, self.window_groups // 2)
+        if len(main.groups) >= 2 * self.window_groups + slack:
+            self._rebuild(pieces=None)
+            main = self._main
+        waiting = len(main.groups) - main.done
+        line = self.engine.group_line(group, self._time_s(main, t_s), 0)
+        self.engine.check_room([line] * (waiting + 1), main.state)
+        main.groups.append((group, t_s))
+        if self._next is not None:
+            self._next.groups.append((group, t_s))
+
+    def ask(self, queries: Sequence[Query], *, hidden: bool = False) -> list[Readout]:
+        """Answer ``queries`` about the groups so far, in one pass with the groups that wait."""
+        if not self._main.groups:
+            raise GroupError("the stream has no group yet")
+        main = self._main
+        if self.mode == "window":
+            main = self._track(main.groups)
+        questions = self.engine.questions(queries, self.depth)
+        return self._run(main, len(main.groups), questions, hidden=hidden)
+
+    def idle(self) -> bool:
+        """Do one piece of the work that can wait for dead time; whether there was any.
+
+        Call it again while it returns True and no frame is due. A piece is at most the cost of
+        appending a quarter of a window.
+        """
+        if self.mode == "window":
+            return False
+        main = self._main
+        if main.done < len(main.groups):
+            self._run(main, len(main.groups))
+            return True
+        due = len(main.groups) >= 2 * self.window_groups
+        if self.rebuild == "idle" and (self._next is not None or due):
+            self._rebuild(pieces=1)
+            return True
+        return False
+
+    def reset(self) -> None:
+        """Forget everything: the next group starts a new stream."""
+        self._main, self._next, self._first_s = self._track([]), None, 0.0
+
+    # ---- inside --------------------------------------------------------------------------------
+
+    def _track(self, groups: list[tuple[VisionGroup, float]]) -> _Track:
+        return _Track(self.engine.decoder.fresh_state(self.depth), list(groups))
+
+    def _time_s(self, track: _Track, t_s: float) -> float:
+        start_s = track.groups[0][1] if track.groups else t_s
+        return t_s - start_s + self._first_s
+
+    def _lines(self, track: _Track, end: int) -> list:
+        """Lines that bring the track's state up to its first ``end`` groups."""
+        lines, position = [], track.state.next_position
+        if track.done == 0:
+            lines.append(self.engine.header_line("video"))
+            position += lines[-1].advance
+        for group, t_s in track.groups[track.done : end]:
+            lines.append(self.engine.group_line(group, self._time_s(track, t_s), position))
+            position += lines[-1].advance
+        return lines
+
+    def _run(self, track: _Track, end: int, questions=None, *, hidden: bool = False) -> list:
+        lines = self._lines(track, end)
+        try:
+            out = self.engine.run(track.state, lines, questions, hidden=hidden)
+        except EngineError:
+            raise  # refused before anything was computed
+        except Exception:
+            # A pass that failed half way leaves layers of different length: start over.
+            track.state, track.done = self.engine.decoder.fresh_state(self.depth), 0
+            raise
+        track.done = end
+        return out
+
+    def _rebuild(self, pieces: int | None) -> None:
+        """Advance the fresh state by ``pieces`` (None: to its end) and take it when complete."""
+        if self._next is None:
+            self._next = self._track(self._main.groups[-self.window_groups :])
+        fresh = self._next
+        piece = max(1, -(-self.window_groups // 4)) if pieces else len(fresh.groups)
+        end = min(len(fresh.groups), fresh.done + piece)
+        self._run(fresh, end)
+        if fresh.done == len(fresh.groups):
+            self._main, self._next = fresh, None
+            self.rebuilds += 1
+            mx.clear_cache()

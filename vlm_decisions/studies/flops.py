@@ -1,0 +1,67 @@
+"""Floating-point operations of a pass, counted from the model's own shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vlm_decisions.engine import blas
+
+blas.ensure()
+
+from mlx.utils import tree_flatten  # noqa: E402
+
+from vlm_decisions.engine.attend import FullAttention  # noqa: E402
+from vlm_decisions.engine.delta import CHUNK, DeltaNet  # noqa: E402
+from vlm_decisions.engine.engine import Engine  # noqa: E402
+from vlm_decisions.engine.readout import Query  # noqa: E402
+
+
+@dataclass(frozen=True)
+class Work:
+    """Language-model tokens and operations of both ways; ``bound`` is their ratio."""
+
+    tokens: dict[str, int]
+    flops: dict[str, float]
+
+    @property
+    def bound(self) -> float:
+        """The most that sharing can bring: operations alone, all else free."""
+        return self.flops["independent"] / self.flops["shared"]
+
+
+def sequence_flops(engine: Engine, start: int, length: int) -> float:
+    """Operations of ``length`` tokens in a row behind ``start`` others, all layers."""
+    total = 0.0
+    context = start + (length + 1) / 2
+    for layer, module in zip(
+        engine.decoder.layers, engine.model.language_model.model.layers, strict=True
+    ):
+        weights = sum(
+            value.size
+            for key, value in tree_flatten(module.parameters())
+            if value.ndim == 2 and key.endswith("weight")
+        )
+        total += 2.0 * weights * length
+        mixer = layer.mixer
+        if isinstance(mixer, FullAttention):
+            total += 4.0 * mixer.n_heads * mixer.head_dim * context * length
+        elif isinstance(mixer, DeltaNet):
+            chunk = min(length, CHUNK)
+            inner = 6.0 * mixer.k_dim * mixer.v_dim + 4.0 * chunk * (mixer.k_dim + mixer.v_dim)
+            total += mixer.v_heads * inner * length
+    return total
+
+
+def work_of(engine: Engine, prefix: int, suffixes: Sequence[int], queries: Sequence[Query]) -> Work:
+    """Count asking ``queries`` (of ``suffixes`` tokens each) behind ``prefix`` tokens both ways."""
+    tree = engine.questions(queries).tree
+    independent = sum(sequence_flops(engine, 0, prefix + n) for n in suffixes)
+    shared = sequence_flops(engine, 0, prefix + tree.n_trunk)
+    if tree.n_leaf:
+        # Each leaf token sees the prefix, the trunk and, on average, half its own question.
+        shared += sequence_flops(engine, prefix + tree.n_trunk, 1) * tree.n_leaf
+    return Work(
+        {"independent": sum(prefix + n for n in suffixes), "shared": prefix + len(tree.ids)},
+        {"independent": independent, "shared": shared},
+    )
