@@ -19,31 +19,38 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("rclpy", reason="needs ROS 2")
+pytestmark = pytest.mark.timeout(1200)  # the first test waits for both builds
 
 ROOT = Path(__file__).resolve().parents[1]
 ROS_PREFIX = Path(sys.prefix)
 VERSION = f"python{sys.version_info.major}.{sys.version_info.minor}"
 MESSAGES = ["Decision", "Question", "QuestionArray"]
 SERVICES = ["AddQuestion", "Ask", "ListQuestions", "RemoveQuestion", "SaveQuestions"]
-PROGRAMS = ["decision_node", "sim_camera", "vlm-decisions"]
+BUILD_S = 900.0  # longest time for one build on a busy machine
+PROGRAMS = ["decision_node", "sim_camera", "video_camera", "vlm-decisions"]
 
 ROUND_TRIP = """
 import rclpy
 from vlm_decisions.msg import Decision
 from vlm_decisions.srv import AddQuestion
 
-with rclpy.init():
-    node = rclpy.create_node("packaging")
-    got = []
-    node.create_subscription(Decision, "decisions", got.append, 10)
-    publisher = node.create_publisher(Decision, "decisions", 10)
-    node.create_service(AddQuestion, "add", lambda request, response: response)
-    for _ in range(200):
-        publisher.publish(Decision(question_id="door", answer=Decision.YES, p=0.75))
-        rclpy.spin_once(node, timeout_sec=0.05)
-        if got:
-            break
-    print("received", got[0].question_id, got[0].answer, got[0].p)
+rclpy.init()
+node = rclpy.create_node("packaging")
+got = []
+node.create_subscription(Decision, "decisions", got.append, 10)
+publisher = node.create_publisher(Decision, "decisions", 10)
+node.create_service(AddQuestion, "add", lambda request, response: response)
+for _ in range(200):
+    publisher.publish(Decision(question_id="door", answer=Decision.YES, p=0.75))
+    rclpy.spin_once(node, timeout_sec=0.05)
+    if got:
+        break
+print("received", got[0].question_id, got[0].answer, got[0].p)
+node.destroy_node()
+rclpy.shutdown()
+with open("/proc/self/maps") as maps:
+    loaded = {line.split()[-1] for line in maps if "libvlm_decisions__" in line}
+print("loaded", *sorted(loaded))
 """
 
 
@@ -64,7 +71,7 @@ class Door:
     def run(self, *command: str | Path, cwd: Path) -> str:
         """Run a command in a shell with the setup file sourced; return what it printed."""
         script = f'source "{self.setup}" && exec "$@"'
-        return run(["bash", "-c", script, "bash", *command], cwd, ros_environment())
+        return run(["bash", "-c", script, "bash", *command], cwd, ros_environment(), timeout_s=60)
 
 
 def ros_environment() -> dict[str, str]:
@@ -90,7 +97,7 @@ def ros_environment() -> dict[str, str]:
     }
 
 
-def run(command: list[str | Path], cwd: Path, environment: dict[str, str]) -> str:
+def run(command: list[str | Path], cwd: Path, environment: dict[str, str], timeout_s: float) -> str:
     """Run a command and return its output; on failure show all of it."""
     done = subprocess.run(
         [str(part) for part in command],
@@ -99,7 +106,7 @@ def run(command: list[str | Path], cwd: Path, environment: dict[str, str]) -> st
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=500,
+        timeout=timeout_s,
         check=False,
     )
     assert done.returncode == 0, f"{command} ended with {done.returncode}:\n{done.stdout}"
@@ -127,7 +134,7 @@ def pip_door(source, tmp_path_factory) -> Door:
         sys.executable, "-m", "pip", "--python", python, "install",
         "--no-deps", "--ignore-installed", source,
     ]  # fmt: skip
-    run(install, prefix, ros_environment())
+    run(install, prefix, ros_environment(), BUILD_S)
     share = prefix / "share" / "vlm_decisions"
     return Door(prefix, share / "local_setup.bash", python, prefix / "bin")
 
@@ -139,7 +146,7 @@ def colcon_door(source, tmp_path_factory) -> Door:
     (workspace / "src").mkdir()
     (workspace / "src" / "vlm_decisions").symlink_to(source)
     colcon = [sys.executable, "-m", "colcon", "build", "--cmake-args", "-DBUILD_TESTING=OFF"]
-    run(colcon, workspace, ros_environment())
+    run(colcon, workspace, ros_environment(), BUILD_S)
     prefix = workspace / "install" / "vlm_decisions"
     programs = prefix / "lib" / "vlm_decisions"
     return Door(prefix, workspace / "install" / "setup.bash", Path(sys.executable), programs)
@@ -191,7 +198,12 @@ def test_messages_and_services_work_over_dds(door, tmp_path):
     assert Path(where[0].split()[0]) == package
     assert Path(where[1]) == door.share.resolve()
     assert Path(where[2]) == package.resolve()
-    assert "received door yes 0.75" in door.run(door.python, "-c", ROUND_TRIP, cwd=tmp_path)
+    said = door.run(door.python, "-c", ROUND_TRIP, cwd=tmp_path).splitlines()
+    assert "received door yes 0.75" in said
+    # This environment has the package too: none of its libraries may have helped.
+    loaded = next(line for line in said if line.startswith("loaded ")).split()[1:]
+    assert len(loaded) >= 3
+    assert {Path(library).parent for library in loaded} == {(door.prefix / "lib").resolve()}
 
 
 @pytest.mark.slow

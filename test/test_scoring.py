@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from vlm_decisions.decision import Decision
 from vlm_decisions.sim.scoring import Truth, summarise
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from vlm_decisions.questions import QuestionBook
 from vlm_decisions.resources import share_file
 from vlm_decisions.sim.script import MOTIONS, SCALE_RANGE, X_RANGE, Script, Segment, State
@@ -74,7 +75,8 @@ def test_what_the_truth_names_is_drawn():
     base = State(desk={"laptop": 0.5})
     plain = World(2, Script((Segment(5.0, base),)), shake=False).render(1.0)
     changes = {
-        "cup": State(desk={"laptop": 0.5, "cup": 0.8}), "pen": State(desk={"laptop": 0.5, "pen": .2}),
+        "cup": State(desk={"laptop": 0.5, "cup": 0.8}),
+        "pen": State(desk={"laptop": 0.5, "pen": .2}),
         "nobody": State(person=False, activity="away", desk={"laptop": 0.5}),
         "door": State(door_open=True, desk={"laptop": 0.5}),
         "second": State(second_person=True, desk={"laptop": 0.5}),

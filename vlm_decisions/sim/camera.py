@@ -28,7 +28,7 @@ from sensor_msgs.msg import CompressedImage, Image
 from std_msgs.msg import String
 
 from ..ros.convert import rgb_to_msg
-from ..ros.parameters import Spec, declare_all
+from ..ros.parameters import Spec, declare_all, read_all
 from ..ros.run import run
 from .script import Script
 from .world import MAX_SIZE, MIN_SIZE, World
@@ -52,7 +52,8 @@ class SimCamera(Node):
 
     def __init__(self, stop: Callable[[], None] = lambda: None, **kwargs) -> None:
         super().__init__("sim_camera", **kwargs)
-        values = declare_all(self, SPECS)
+        declare_all(self, SPECS)
+        values = read_all(self, SPECS)
         self._stop = stop
         self._size = values["width"], values["height"]
         self._frame_id = values["frame_id"]
@@ -101,7 +102,7 @@ class SimCamera(Node):
 
 def main(args: list[str] | None = None) -> int:
     """Run the node until a signal, or the end of a script that does not loop."""
-    return run(SimCamera, args)
+    return run(SimCamera, args, about=__doc__)
 
 
 if __name__ == "__main__":

@@ -27,12 +27,13 @@ class DemoError(RuntimeError):
 
 
 def run_demo(duration_s: float = 30.0, seed: int = 0, width: int = 640, height: int = 480,
-             fps: float = 16.0, questions: str = "desk", quiet: bool = False) -> dict[str, Any]:
+             fps: float = 16.0, questions: str = "desk", quiet: bool = False,
+             picture: str | None = None) -> dict[str, Any]:
     """Run the camera and the node for `duration_s` of the desk and return the summary.
 
     `seed` picks the desk, `width`, `height` and `fps` are the camera's, `questions` is a shipped
-    set or a YAML file for the node, `quiet` leaves the live table out. Raises DemoError when a
-    process ends early or no decision arrives.
+    set or a YAML file for the node, `quiet` leaves the live table out, `picture` is a file to save
+    the last overlay image to. Raises DemoError when a process ends early or no decision arrives.
     """
     os.environ.setdefault("ROS_DOMAIN_ID", str(random.randint(1, 100)))
     os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
@@ -40,7 +41,7 @@ def run_demo(duration_s: float = 30.0, seed: int = 0, width: int = 640, height: 
               f"height:={height}", f"fps:={fps}", "loop:=true"]
     node = ["vlm_decisions.node", "model:=sim_desk",
             f"questions_file:={questions}"]
-    with process(*node) as deciding, _watcher() as watch:
+    with process(*node) as deciding, _watcher(bool(picture)) as watch:
         watch.wait(deciding, "decision_node", watch.ready)
         with process(*camera) as filming:
             watch.wait(filming, "sim_camera", lambda: bool(watch.truth.stamps_ns))
@@ -53,6 +54,8 @@ def run_demo(duration_s: float = 30.0, seed: int = 0, width: int = 640, height: 
                 check_process(deciding, "decision_node")
                 table.show(watch.newest.values(), watch.truth, watch.rates, left)
             table.done()
+            if picture:
+                watch.save_overlay(picture)
     return summarise(watch.decisions, watch.truth)
 
 
@@ -83,9 +86,10 @@ def write_json(path: str, value: Any) -> None:
 class _Watch:
     """Subscribes to the decisions and the truth; everything is kept in order of arrival."""
 
-    def __init__(self) -> None:
+    def __init__(self, overlay: bool) -> None:
         from rclpy.node import Node
         from rclpy.qos import DurabilityPolicy, QoSProfile
+        from sensor_msgs.msg import Image
         from std_msgs.msg import String
 
         from vlm_decisions.msg import Decision as DecisionMsg
@@ -100,6 +104,9 @@ class _Watch:
         self._subscription = self.node.create_subscription(
             DecisionMsg, "decision_node/decisions", self._decided, latched)
         self.node.create_subscription(String, "truth", self._told, QoSProfile(depth=100))
+        self._overlay: Any = None
+        if overlay:
+            self.node.create_subscription(Image, "decision_node/overlay", self._drawn, 1)
 
     def ready(self) -> bool:
         """Whether the node is there and publishes."""
@@ -135,19 +142,33 @@ class _Watch:
         if len(times) > 1 and times[-1] > times[0]:
             self.rates[decision.question_id] = (len(times) - 1) * 1e9 / (times[-1] - times[0])
 
+    def _drawn(self, msg: Any) -> None:
+        self._overlay = msg
+
+    def save_overlay(self, path: str) -> None:
+        """Write the newest overlay image; raises DemoError where none came."""
+        import cv2
+
+        from ..ros.images import image_to_rgb
+
+        if self._overlay is None:
+            raise DemoError("no overlay image came from decision_node")
+        if not cv2.imwrite(path, image_to_rgb(self._overlay)[..., ::-1]):
+            raise DemoError(f"{path}: the picture cannot be written")
+
     def _told(self, msg: Any) -> None:
         told = json.loads(msg.data)
         self.truth.add(told["stamp_ns"], told["facts"])
 
 
 @contextmanager
-def _watcher() -> Iterator[_Watch]:
+def _watcher(overlay: bool) -> Iterator[_Watch]:
     import rclpy
     from rclpy.signals import SignalHandlerOptions
 
     rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
     try:
-        watch = _Watch()
+        watch = _Watch(overlay)
         try:
             yield watch
         finally:

@@ -84,7 +84,7 @@ def fit_head(samples: Samples, name: str, engine: Any, trained_on: str) -> Head:
     test = samples.world >= worlds * 0.8
     best: tuple[float, str, float] | None = None
     for pooling in ("mean", "mean_max"):
-        x, scale = _scaled(samples.features(pooling), fit)
+        x, _, _ = _standard(samples.features(pooling), fit)
         for strength in STRENGTHS:
             model = LogisticRegression(C=strength, max_iter=400)
             score = float(np.mean(cross_val_score(
@@ -94,17 +94,18 @@ def fit_head(samples: Samples, name: str, engine: Any, trained_on: str) -> Head:
                 best = score, pooling, strength
     assert best is not None
     _, pooling, strength = best
-    x, scale = _scaled(samples.features(pooling), fit)
+    x, centre, scale = _standard(samples.features(pooling), fit)
     model = LogisticRegression(C=strength, max_iter=1000).fit(x[fit], answer[fit])
     weight = (model.coef_[0] / scale).astype(np.float32)
-    logits = samples.features(pooling) @ weight + model.intercept_[0]
+    bias = float(model.intercept_[0] - centre @ weight)
+    logits = samples.features(pooling) @ weight + bias
     temperature = _temperature(logits[warm], answer[warm])
     p = 1 / (1 + np.exp(-logits[test] / temperature))
     metrics = {"auroc": float(roc_auc_score(answer[test], p)),
                "accuracy": float(np.mean((p > 0.5) == answer[test])),
                "brier": float(np.mean((p - answer[test]) ** 2)), "samples": int(test.sum())}
     return Head(name=name, question=name, pooling=pooling, weight=weight,
-                bias=float(model.intercept_[0]), temperature=temperature,
+                bias=bias, temperature=temperature,
                 fingerprint=engine.fingerprint, pixel_budget=engine.pixel_budget,
                 feature_path=FEATURE_PATH, metrics=metrics, trained_on=trained_on)
 
@@ -132,9 +133,10 @@ def train_desk_heads(model: str, out: Path, clips: int,
     return written
 
 
-def _scaled(x: np.ndarray, fit: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    scale = x[fit].std(axis=0) + 1e-6
-    return x / scale, scale
+def _standard(x: np.ndarray, fit: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return x centred and scaled by the rows `fit`, with the centre and the scale."""
+    centre, scale = x[fit].mean(axis=0), x[fit].std(axis=0) + 1e-6
+    return (x - centre) / scale, centre, scale
 
 
 def _temperature(logits: np.ndarray, answer: np.ndarray) -> float:

@@ -71,7 +71,7 @@ def evaluate(student: Student, asker: Asker, clips: list[Clip],
     return auroc, accuracy
 
 
-def validation_clips(run: Run, count: int = 360) -> list[Clip]:
+def validation_clips(run: Run, count: int = 160) -> list[Clip]:
     """Settled 8-group clips of held-out worlds, all of the main size."""
     clips, seed = [], VALIDATION_SEEDS
     checkpoint = str(run.folder / "vision.pt")

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 
-def _work(make: Callable[[int], Any], first: int, queue: Any) -> None:
+def _work(make: Callable[[int], Any], first: int, items: Any) -> None:
     import os
+    import queue
 
     import cv2
     import torch
@@ -16,10 +17,16 @@ def _work(make: Callable[[int], Any], first: int, queue: Any) -> None:
     os.nice(5)
     cv2.setNumThreads(1)
     torch.set_num_threads(1)
-    seed = first
-    while True:
-        queue.put((seed, make(seed)))
+    parent = mp.parent_process()
+    seed, item = first, make(first)
+    while parent is not None and parent.is_alive():  # a killed trainer leaves nobody behind
+        try:
+            items.put((seed, item), timeout=5.0)
+        except queue.Full:
+            continue
         seed += 1
+        item = make(seed)
+    items.cancel_join_thread()  # nobody reads what is left in the pipe
 
 
 class Producer:

@@ -1,0 +1,199 @@
+"""A ROS peer for tests: the node under test and its user, in one process over real DDS."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+# Before rclpy is initialised: nothing leaves the machine, and runs side by side do not meet.
+os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
+_DOMAINS = itertools.count(os.getpid())
+
+import numpy as np  # noqa: E402
+import rclpy  # noqa: E402
+from diagnostic_msgs.msg import DiagnosticArray  # noqa: E402
+from fake_model import FakeModel  # noqa: E402
+from lifecycle_msgs.srv import ChangeState, GetState  # noqa: E402
+from rcl_interfaces.srv import SetParameters, SetParametersAtomically  # noqa: E402
+from rclpy.executors import SingleThreadedExecutor  # noqa: E402
+from rclpy.node import Node  # noqa: E402
+from rclpy.parameter import Parameter  # noqa: E402
+from rclpy.qos import QoSDurabilityPolicy, QoSProfile  # noqa: E402
+from sensor_msgs.msg import Image  # noqa: E402
+
+from vlm_decisions.msg import Decision  # noqa: E402
+from vlm_decisions.node import DecisionNode  # noqa: E402
+from vlm_decisions.ros.convert import ns_to_time, rgb_to_msg  # noqa: E402
+
+QUESTIONS = """
+- {id: person, text: "Is a person present?"}
+- {id: activity, text: "What?", kind: choice, options: [typing, idle, away], rate_hz: 2.0}
+"""
+LATCHED = QoSProfile(depth=100, durability=QoSDurabilityPolicy.TRANSIENT_LOCAL)
+
+
+def wait_for(what: Callable[[], Any], timeout_s: float = 10.0) -> Any:
+    """Return the first true value of `what`, asked again and again; fail after `timeout_s`."""
+    deadline_s = time.monotonic() + timeout_s
+    while time.monotonic() < deadline_s:
+        value = what()
+        if value:
+            return value
+        time.sleep(0.01)
+    raise AssertionError(f"still not so after {timeout_s} s")
+
+
+@contextmanager
+def spinning(*nodes: Node) -> Iterator[None]:
+    """Spin nodes in one thread, in one executor."""
+    executor = SingleThreadedExecutor(context=nodes[0].context)
+    for node in nodes:
+        executor.add_node(node)
+    stop = threading.Event()
+
+    def spin() -> None:
+        while not stop.is_set():
+            executor.spin_once(timeout_sec=0.1)
+
+    thread = threading.Thread(target=spin)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+        executor.shutdown()
+
+
+class Peer(Node):
+    """Publishes a camera, listens to decisions and diagnostics, and calls services."""
+
+    def __init__(self, context, node_path: str = "/decision_node") -> None:
+        super().__init__("peer", context=context)
+        self.path = node_path
+        self.decisions: list[Decision] = []
+        self.diagnostics: list[DiagnosticArray] = []
+        self.create_subscription(Decision, f"{node_path}/decisions", self.decisions.append, LATCHED)
+        self.create_subscription(DiagnosticArray, "/diagnostics", self.diagnostics.append, 10)
+        self._camera: threading.Thread | None = None
+        self._stop = threading.Event()
+        self.stamps: list[int] = []
+        self.rng = np.random.default_rng(0)
+
+    def start_camera(self, topic="image", *, qos=10, fps=20.0, size=(48, 64),
+                     make: Callable[[np.ndarray, int], Any] | None = None, kind=Image) -> None:
+        """Publish noise images; `make(rgb, stamp_ns)` returns the message."""
+        make = make or (lambda rgb, stamp_ns: rgb_to_msg(rgb, stamp_ns, "cam"))
+        publisher = self.create_publisher(kind, topic, qos)
+        self._stop.clear()
+
+        def play() -> None:
+            while not self._stop.wait(1.0 / fps):
+                rgb = self.rng.integers(0, 256, (*size, 3), dtype=np.uint8)
+                stamp_ns = self.get_clock().now().nanoseconds
+                self.stamps.append(stamp_ns)
+                publisher.publish(make(rgb, stamp_ns))
+
+        self._camera = threading.Thread(target=play)
+        self._camera.start()
+
+    def stop_camera(self) -> None:
+        """Publish no more images."""
+        self._stop.set()
+        if self._camera is not None:
+            self._camera.join()
+            self._camera = None
+
+    def call(self, kind: type, name: str, **fields: Any) -> Any:
+        """Call a service of the node and return its response."""
+        return self.call_later(kind, name, **fields)()
+
+    def call_later(self, kind: type, name: str, **fields: Any) -> Callable[[float], Any]:
+        """Call a service; return a function that waits for the response."""
+        client = self.create_client(kind, f"{self.path}/{name}")
+        assert client.wait_for_service(5.0), f"no service {name}"
+        future = client.call_async(kind.Request(**fields))
+
+        def wait(timeout_s: float = 10.0) -> Any:
+            wait_for(future.done, timeout_s)
+            self.destroy_client(client)
+            return future.result()
+        return wait
+
+    def set_parameters(self, atomically: bool = False, **values: Any) -> list[Any]:
+        """Set parameters from outside (`__` in a name stands for a dot); return the results."""
+        parameters = [Parameter(name.replace("__", "."), value=value).to_parameter_msg()
+                      for name, value in values.items()]
+        if atomically:
+            return [self.call(SetParametersAtomically, "set_parameters_atomically",
+                              parameters=parameters).result]
+        return self.call(SetParameters, "set_parameters", parameters=parameters).results
+
+    def transition(self, label: str) -> bool:
+        """Request a lifecycle transition."""
+        request = ChangeState.Request()
+        request.transition.label = label
+        return self.call(ChangeState, "change_state", transition=request.transition).success
+
+    def state(self) -> str:
+        """Return the node's lifecycle state."""
+        return self.call(GetState, "get_state").current_state.label
+
+    def newest(self, question_id: str) -> Decision | None:
+        """Return the newest decision on a question."""
+        return next((d for d in reversed(self.decisions) if d.question_id == question_id), None)
+
+    def answered(self, question_id: str = "person", answer: str = "yes",
+                 timeout_s: float = 10.0) -> Decision:
+        """Wait until a question's newest decision has this answer."""
+        return wait_for(lambda: (lambda d: d if d and d.answer == answer else None)(
+            self.newest(question_id)), timeout_s)
+
+    def status(self, what: str, level: bytes | None = None, timeout_s: float = 5.0) -> Any:
+        """Wait for the next diagnostic status of a part of the node (with this level)."""
+        self.diagnostics.clear()
+        return wait_for(lambda: next(
+            (s for array in list(self.diagnostics) for s in array.status
+             if s.name.endswith(f": {what}") and level in (None, s.level)), None), timeout_s)
+
+
+@contextmanager
+def system(tmp_path, *, questions: str = QUESTIONS, fake: Any = None, args: list[str] | None = None,
+           path: str = "/decision_node", factory: Any = None,
+           **parameters: Any) -> Iterator[SimpleNamespace]:
+    """Run a decision node with a fake model and its peer; both single-threaded."""
+    file = tmp_path / "questions.yaml"
+    file.write_text(questions)
+    parameters = {"questions_file": str(file), "heads_dir": "none", **parameters}
+    context = rclpy.Context()
+    rclpy.init(context=context, args=args, domain_id=1 + next(_DOMAINS) % 99)
+    fake = fake or FakeModel()
+    node = DecisionNode(
+        context=context, engine_factory=factory or (lambda name, budget: fake),
+        parameter_overrides=[Parameter(name.replace("__", "."), value=value)
+                             for name, value in parameters.items()])
+    peer = Peer(context, path)
+    try:
+        with spinning(peer):
+            try:
+                with spinning(node):
+                    yield SimpleNamespace(node=node, peer=peer, model=fake, file=file)
+            finally:
+                peer.stop_camera()
+    finally:
+        node.close()
+        node.destroy_node()
+        peer.destroy_node()
+        rclpy.shutdown(context=context)
+
+
+def stamped(msg: Image, stamp_ns: int) -> Image:
+    """Return the message with another stamp."""
+    msg.header.stamp = ns_to_time(stamp_ns)
+    return msg

@@ -1,0 +1,91 @@
+"""Diagnostics: levels and words for what can go wrong."""
+
+import dataclasses
+import math
+
+import pytest
+
+pytest.importorskip("rclpy", reason="rclpy is not installed")
+
+from vlm_decisions.ros.diagnostics import ERROR, OK, WARN, Diagnostics, NodeState, rss_mb  # noqa: E402
+from vlm_decisions.stats import Percentiles, RuntimeStats  # noqa: E402
+
+STATS = RuntimeStats(
+    frames=100, groups=25, ticks=25, decisions=400, segments=1, scene_changes=0, skipped=0,
+    errors=0, dropped={}, queue=0, tick_ms={"total": Percentiles(40.0, 60.0, 25)},
+    age_ms={2: Percentiles(60.0, 90.0, 300)}, rates_hz={"person": 3.9}, image_rate_hz=15.0,
+    image_age_s=0.05, condition="", last_error="", model="sim_desk", heads=("person",))
+GOOD = NodeState("active", topic="/image", received=100, runtime=STATS,
+                 wanted_hz={"person": 4.0})
+
+
+def having(base=GOOD, **changes):
+    """Return a state with changes, those of the runtime's numbers included."""
+    own = {f.name for f in dataclasses.fields(NodeState)}
+    stats = {name: value for name, value in changes.items() if name not in own}
+    changes = {name: value for name, value in changes.items() if name in own}
+    if stats:
+        changes["runtime"] = dataclasses.replace(base.runtime, **stats)
+    return dataclasses.replace(base, **changes)
+
+
+def report(*states):
+    """Return the statuses after the last of some states, by part."""
+    diagnostics = Diagnostics("eyes")
+    for state in states:
+        statuses = diagnostics.report(state)
+    return {status.name.removeprefix("eyes: "): status for status in statuses}
+
+
+def test_all_is_well():
+    parts = report(GOOD, GOOD)
+    assert list(parts) == ["model", "image", "camera", "runtime", "questions"]
+    assert all(status.level == OK for status in parts.values())
+    values = {pair.key: pair.value for status in parts.values() for pair in status.values}
+    assert values["rate"] == "15 Hz" and values["person"] == "3.9 of 4 Hz"
+    assert values["tick total"] == "p50 40 ms, p95 60 ms" and values["heads"] == "person"
+
+
+@pytest.mark.parametrize(("part", "level", "text", "state"), [
+    ("model", ERROR, "no such model", NodeState("unconfigured", failure="no such model")),
+    ("model", OK, "unconfigured", NodeState("unconfigured")),
+    ("model", WARN, "1 heads refused", having(heads_refused={"a.npz": "another model"})),
+    ("image", ERROR, "no image yet on /image", having(frames=0, image_age_s=math.inf)),
+    ("image", ERROR, "no image for 3.5 s", having(image_age_s=3.5)),
+    ("image", ERROR, "refused 2: depth", having(refused={"encoding": 2}, last_refusal="depth")),
+    ("image", WARN, "60 s behind the clock", having(stamp_offset_s=60.0)),
+    ("image", WARN, "60 s ahead of the clock", having(stamp_offset_s=-60.0)),
+    ("image", OK, "not subscribed", having(state="inactive", image_age_s=99.0)),
+    ("camera", WARN, "blurred, dark", having(conditions=("camera_blurred", "camera_dark"))),
+    ("camera", ERROR, "answers are unknown: too dark", having(condition="too dark")),
+    ("camera", OK, "not seen yet", having(state="inactive")),
+    ("runtime", ERROR, "vision: boom", having(errors=1, last_error="vision: boom")),
+    ("runtime", WARN, "too slow: 3 groups", having(dropped={"queue": 3}))])
+def test_what_is_wrong_is_said(part, level, text, state):
+    before = GOOD if state.runtime else NodeState("unconfigured")
+    status = report(before, state)[part]
+    assert (status.level, text in status.message) == (level, True), status.message
+
+
+def test_old_troubles_are_counted_but_not_alarming():
+    state = having(refused={"encoding": 2}, last_refusal="depth", errors=1, dropped={"queue": 3})
+    parts = report(GOOD, state, state)
+    assert all(status.level == OK for status in parts.values())
+    values = {pair.key: pair.value for status in parts.values() for pair in status.values}
+    assert values["refused, encoding"] == "2" and values["dropped, queue"] == "3"
+
+
+def test_slow_questions_alarm_after_a_while():
+    slow = having(rates_hz={"person": 1.0})
+    assert report(*[slow] * 5)["questions"].level == OK
+    status = report(*[slow] * 7)["questions"]
+    assert status.level == WARN and "person" in status.message
+    assert report(*[slow] * 7, GOOD)["questions"].level == OK
+    assert report(*[having(slow, condition="dark")] * 7)["questions"].level == OK
+
+
+def test_memory_is_this_process():
+    before_mb = rss_mb()
+    held = bytearray(80_000_000)
+    assert 60 < rss_mb() - before_mb < 120
+    assert 20 < before_mb < 8000 and len(held) == 80_000_000

@@ -1,0 +1,1 @@
+"""Recorded material as a camera."""

@@ -1,0 +1,1 @@
+"""The ROS edge: messages in and out, parameters, services, diagnostics, overlay."""

@@ -1,0 +1,102 @@
+"""Between the core's dataclasses and ROS messages. Stamps round-trip exactly."""
+
+from __future__ import annotations
+
+import array
+from collections.abc import Iterable
+
+import numpy as np
+from builtin_interfaces.msg import Time
+from sensor_msgs.msg import Image
+
+from vlm_decisions.msg import Decision as DecisionMsg
+from vlm_decisions.msg import Question as QuestionMsg
+from vlm_decisions.msg import QuestionArray
+
+from ..decision import Decision
+from ..questions import Question
+
+_NS = 1_000_000_000
+_MAX_NS = 2**31 * _NS - 1
+
+
+def time_to_ns(stamp: Time) -> int:
+    """Return a stamp as integer nanoseconds."""
+    return stamp.sec * _NS + stamp.nanosec
+
+
+def ns_to_time(stamp_ns: int) -> Time:
+    """Return integer nanoseconds as a stamp. Raises ValueError outside the message's range."""
+    if not -_MAX_NS <= stamp_ns <= _MAX_NS:
+        raise ValueError(f"{stamp_ns} ns is outside builtin_interfaces/Time")
+    sec, nanosec = divmod(int(stamp_ns), _NS)
+    return Time(sec=sec, nanosec=nanosec)
+
+
+def decision_to_msg(decision: Decision) -> DecisionMsg:
+    """Return the message of a decision; its header is the newest frame's."""
+    msg = DecisionMsg()
+    msg.t_end = ns_to_time(decision.t_end_ns)
+    msg.header.stamp = msg.t_end
+    msg.header.frame_id = decision.frame_id
+    msg.question_id = decision.question_id
+    msg.answer = decision.answer
+    msg.p = float(decision.p)
+    msg.p_raw = float(decision.p_raw)
+    msg.options = list(decision.options)
+    msg.probabilities = [float(p) for p in decision.probabilities]
+    msg.tier = int(decision.tier)
+    msg.depth = int(decision.depth)
+    msg.t_start = ns_to_time(decision.t_start_ns)
+    msg.t_decided = ns_to_time(decision.t_decided_ns)
+    msg.age = decision.age_s
+    msg.changed = bool(decision.changed)
+    msg.since = ns_to_time(decision.since_ns)
+    msg.model = decision.model
+    msg.reason = decision.reason
+    return msg
+
+
+def decision_from_msg(msg: DecisionMsg) -> Decision:
+    """Return the decision that a message carries."""
+    return Decision(
+        question_id=msg.question_id, answer=msg.answer, p=msg.p, p_raw=msg.p_raw,
+        options=tuple(msg.options), probabilities=tuple(msg.probabilities),
+        tier=msg.tier, depth=msg.depth, t_start_ns=time_to_ns(msg.t_start),
+        t_end_ns=time_to_ns(msg.t_end), t_decided_ns=time_to_ns(msg.t_decided),
+        changed=msg.changed, since_ns=time_to_ns(msg.since), model=msg.model,
+        frame_id=msg.header.frame_id, reason=msg.reason)
+
+
+def question_to_msg(question: Question) -> QuestionMsg:
+    """Return the message of a question; an absent head is empty, an absent depth 0."""
+    return QuestionMsg(
+        id=question.id, text=question.text, kind=question.kind, options=list(question.options),
+        tier=question.tier, head=question.head or "", rate_hz=question.rate_hz,
+        enter=question.enter, exit=question.exit, ema=question.ema, depth=question.depth or 0,
+        scale=question.scale, bias=question.bias)
+
+
+def question_from_msg(msg: QuestionMsg) -> Question:
+    """Return a valid question. Raises QuestionError naming the field."""
+    return Question(
+        id=msg.id, text=msg.text, kind=msg.kind, options=tuple(msg.options), tier=msg.tier,
+        head=msg.head or None, rate_hz=msg.rate_hz, enter=msg.enter, exit=msg.exit, ema=msg.ema,
+        depth=msg.depth or None, scale=msg.scale, bias=msg.bias)
+
+
+def questions_to_msg(questions: Iterable[Question], changed_ns: int) -> QuestionArray:
+    """Return the message of a set of questions that last changed at ``changed_ns``."""
+    msg = QuestionArray(questions=[question_to_msg(question) for question in questions])
+    msg.header.stamp = ns_to_time(changed_ns)
+    return msg
+
+
+def rgb_to_msg(rgb: np.ndarray, stamp_ns: int, frame_id: str) -> Image:
+    """Return an ``rgb8`` image message of a uint8 array (height, width, 3)."""
+    height, width = rgb.shape[:2]
+    msg = Image(height=height, width=width, encoding="rgb8", step=3 * width)
+    msg.header.stamp = ns_to_time(stamp_ns)
+    msg.header.frame_id = frame_id
+    msg.data = array.array("B", np.ascontiguousarray(rgb).tobytes())  # bytes would be checked
+    return msg

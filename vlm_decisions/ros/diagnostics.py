@@ -1,0 +1,183 @@
+"""What the node says on /diagnostics: five statuses with levels a person would agree with."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
+
+from ..stats import Percentiles, RuntimeStats, percentiles
+
+OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR
+
+
+@dataclass(frozen=True)
+class NodeState:
+    """
+    The node as it is now.
+
+    ``state``: lifecycle label. ``failure``: why the last configure failed, or empty. ``topic``:
+    the image topic. ``received``: images that arrived; ``refused``: of these, by cause, with
+    ``last_refusal`` the newest reason. ``stamp_offset_s``: clock minus the newest header stamp.
+    ``runtime``: its snapshot, None while not configured. ``wanted_hz``: rate by question id.
+    ``conditions``: the camera_* ids that hold. ``max_age_s``: as the parameter. ``engine``: what
+    the engine says of itself (device, dtype). ``handled_ms``: from image message to runtime.
+    """
+
+    state: str
+    failure: str = ""
+    topic: str = ""
+    received: int = 0
+    refused: Mapping[str, int] = field(default_factory=dict)
+    last_refusal: str = ""
+    stamp_offset_s: float = 0.0
+    runtime: RuntimeStats | None = None
+    wanted_hz: Mapping[str, float] = field(default_factory=dict)
+    conditions: tuple[str, ...] = ()
+    max_age_s: float = 2.0
+    engine: Mapping[str, str] = field(default_factory=dict)
+    handled_ms: Percentiles = percentiles([])
+
+
+class Diagnostics:
+    """Turns states into statuses; keeps the last one to tell what is new since then."""
+
+    def __init__(self, node_name: str) -> None:
+        self._node_name = node_name
+        self._last: NodeState | None = None
+        self._low: dict[str, int] = {}
+
+    def report(self, now: NodeState) -> list[DiagnosticStatus]:
+        """Return the statuses for one message. Call at 1 Hz."""
+        last, self._last = self._last, now
+        statuses = [self._model(now)]
+        if now.runtime is not None:
+            statuses += [self._image(now, last), self._camera(now),
+                         self._runtime(now.runtime, last.runtime if last else None),
+                         self._questions(now)]
+        return statuses
+
+    def _status(self, what: str, level: bytes, message: str,
+                values: Mapping[str, object]) -> DiagnosticStatus:
+        return DiagnosticStatus(
+            name=f"{self._node_name}: {what}", level=level, message=message, hardware_id="",
+            values=[KeyValue(key=key, value=_text(value)) for key, value in values.items()])
+
+    def _model(self, now: NodeState) -> DiagnosticStatus:
+        runtime = now.runtime
+        values: dict[str, object] = {"state": now.state, **now.engine}
+        level, message = OK, now.state
+        if runtime is not None:
+            values |= {"model": runtime.model, "heads": ", ".join(runtime.heads)}
+            message = f"{runtime.model} {now.state}"
+            values |= {f"refused head {path}": why for path, why in runtime.heads_refused.items()}
+            if runtime.heads_refused:
+                level = WARN
+                message += f", {len(runtime.heads_refused)} heads refused"
+        if now.failure:
+            level, message = ERROR, now.failure
+        values["memory"] = f"{rss_mb():.0f} MB"
+        return self._status("model", level, message, values)
+
+    def _image(self, now: NodeState, last: NodeState | None) -> DiagnosticStatus:
+        runtime = now.runtime
+        refused = sum(now.refused.values())
+        fresh_refused = refused - (sum(last.refused.values()) if last else 0)
+        values = {"topic": now.topic, "received": now.received,
+                  "rate": f"{_number(runtime.image_rate_hz)} Hz",
+                  "age": f"{_number(runtime.image_age_s)} s",
+                  "stamp offset": f"{_number(now.stamp_offset_s)} s",
+                  "message to runtime": f"p50 {_number(now.handled_ms.p50)} ms, "
+                                        f"p95 {_number(now.handled_ms.p95)} ms",
+                  **{f"refused, {cause}": count for cause, count in now.refused.items()}}
+        level, message = OK, f"{_number(runtime.image_rate_hz)} Hz"
+        if now.state != "active":
+            message = "not subscribed"
+        elif fresh_refused > 0:
+            level, message = ERROR, f"refused {fresh_refused}: {now.last_refusal}"
+        elif runtime.frames == 0:
+            level, message = ERROR, f"no image yet on {now.topic}"
+        elif runtime.image_age_s > now.max_age_s:
+            level, message = ERROR, f"no image for {_number(runtime.image_age_s)} s"
+        elif abs(now.stamp_offset_s) > now.max_age_s:
+            side = "behind" if now.stamp_offset_s > 0 else "ahead of"
+            level = WARN
+            message = (f"header stamps are {_number(abs(now.stamp_offset_s))} s {side} the clock "
+                       "(see stamp_source and use_sim_time)")
+        return self._status("image", level, message, values)
+
+    def _camera(self, now: NodeState) -> DiagnosticStatus:
+        condition = now.runtime.condition if now.state == "active" else ""
+        level, message = OK, "good"
+        if condition:
+            level, message = ERROR, f"answers are unknown: {condition}"
+        elif now.conditions:
+            level, message = WARN, ", ".join(c.removeprefix("camera_") for c in now.conditions)
+        elif now.state != "active" or now.runtime.frames == 0:
+            message = "not seen yet"
+        return self._status("camera", level, message,
+                            {"condition": condition, "active": ", ".join(now.conditions)})
+
+    def _runtime(self, now: RuntimeStats, last: RuntimeStats | None) -> DiagnosticStatus:
+        values: dict[str, object] = {
+            "frames": now.frames, "groups": now.groups, "ticks": now.ticks,
+            "decisions": now.decisions, "queue": now.queue, "windows": now.segments,
+            "scene changes": now.scene_changes, "put off": now.skipped, "errors": now.errors,
+            "last error": now.last_error}
+        values |= {f"dropped, {cause}": count for cause, count in sorted(now.dropped.items())}
+        values |= {f"tick {stage}": f"p50 {_number(ms.p50)} ms, p95 {_number(ms.p95)} ms"
+                   for stage, ms in now.tick_ms.items()}
+        values |= {f"decision age, tier {tier}":
+                   f"p50 {_number(ms.p50)} ms, p95 {_number(ms.p95)} ms"
+                   for tier, ms in sorted(now.age_ms.items())}
+        lost = now.dropped.get("queue", 0) - (last.dropped.get("queue", 0) if last else 0)
+        errors = now.errors - (last.errors if last else 0)
+        total = now.tick_ms.get("total")
+        level = OK
+        message = f"tick p95 {_number(total.p95)} ms" if total else "no tick yet"
+        if errors > 0:
+            level, message = ERROR, now.last_error
+        elif lost > 0:
+            level, message = WARN, f"too slow: {lost} groups dropped in the last second"
+        return self._status("runtime", level, message, values)
+
+    def _questions(self, now: NodeState) -> DiagnosticStatus:
+        slow = []
+        values = {}
+        # A rate is judged on a few seconds in a row: a window has to begin, a rate to be measured.
+        for question_id, wanted_hz in now.wanted_hz.items():
+            rate_hz = now.runtime.rates_hz.get(question_id, 0.0)
+            values[question_id] = f"{_number(rate_hz)} of {_number(wanted_hz)} Hz"
+            low = now.state == "active" and not now.runtime.condition and rate_hz < wanted_hz / 2
+            self._low[question_id] = self._low.get(question_id, 0) + 1 if low else 0
+            if self._low[question_id] > 5:
+                slow.append(question_id)
+        self._low = {name: n for name, n in self._low.items() if name in now.wanted_hz}
+        count = len(now.wanted_hz)
+        level, message = OK, f"{count} question{'' if count == 1 else 's'}"
+        if slow:
+            level, message = WARN, f"below half their rate: {', '.join(slow)}"
+        return self._status("questions", level, message, values)
+
+
+def rss_mb() -> float:
+    """Return this process's resident memory, megabytes (its peak, where that is all there is)."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * 4096 / 1e6
+    except OSError:
+        import resource
+
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak / 1e6 if sys.platform == "darwin" else peak / 1e3
+
+
+def _number(value: float) -> str:
+    return f"{value:.3g}" if math.isfinite(value) else "none"
+
+
+def _text(value: object) -> str:
+    return _number(value) if isinstance(value, float) else str(value)

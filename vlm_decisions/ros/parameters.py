@@ -1,0 +1,264 @@
+"""
+The node's parameters: descriptors with units and ranges, and the questions' dynamic ones.
+
+Two kinds: those read when the node configures (they can be set while it is unconfigured, and
+say so otherwise), and ``questions.<id>.{rate_hz,enter,exit,ema}``, which act at once. A set of
+question parameters is judged as a whole, with the values that stay, before any is applied.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rcl_interfaces.msg import (
+    FloatingPointRange,
+    IntegerRange,
+    ParameterDescriptor,
+    SetParametersResult,
+)
+from rclpy.node import Node
+from rclpy.parameter import Parameter
+
+from ..questions import Question, QuestionBook, QuestionError
+from ..settings import MODES, RANGES, RuntimeSettings
+from .images import MAX_PIXELS
+
+
+class ParameterError(ValueError):
+    """A parameter with a value that cannot be used; the message names it."""
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One parameter: its default, what it means, its unit, and its range or its choices."""
+
+    name: str
+    default: Any
+    text: str
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[str, ...] = ()
+    read_only: bool = False
+
+    def descriptor(self) -> ParameterDescriptor:
+        """Return the ROS descriptor."""
+        out = ParameterDescriptor(description=self.text, read_only=self.read_only)
+        if self.choices:
+            out.additional_constraints = "one of " + ", ".join(self.choices)
+        if self.low is not None and isinstance(self.default, float):
+            out.floating_point_range = [
+                FloatingPointRange(from_value=float(self.low), to_value=float(self.high))]
+        elif self.low is not None:
+            out.integer_range = [
+                IntegerRange(from_value=int(self.low), to_value=int(self.high), step=1)]
+        return out
+
+    def check(self, value: Any) -> None:
+        """Raise ParameterError for a value that the descriptor alone would let pass."""
+        if self.choices and value not in self.choices:
+            raise ParameterError(f"{self.name} must be one of {', '.join(self.choices)}, "
+                                 f"not {value!r}")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ParameterError(f"{self.name} must be a finite number, not {value}")
+
+
+_RUNTIME = RuntimeSettings()
+SPECS = (
+    Spec("autostart", True, "Configure and activate by itself at start.", read_only=True),
+    Spec("model", "sim_desk", "Embedded model (sim_desk), local path, or hub name."),
+    Spec("heads_dir", "", "Folder of *.npz heads; empty: the shipped ones; none: no heads."),
+    Spec("questions_file", "desk", "YAML file of questions, or the name of a shipped one; "
+                                   "empty: start without questions."),
+    Spec("image_transport", "raw", "Which image topic to read: image, or image/compressed.",
+         choices=("raw", "compressed")),
+    Spec("reliability", "best_effort", "Reliability of the image subscription.",
+         choices=("best_effort", "reliable")),
+    Spec("stamp_source", "header", "Frame time: the header's stamp, or the time of arrival.",
+         choices=("header", "arrival")),
+    Spec("mode", _RUNTIME.mode, "stream: one running model state; window: recomputed per group.",
+         choices=MODES),
+    Spec("sample_hz", _RUNTIME.fps, "Frames taken per second of frame time, Hz.", *RANGES["fps"]),
+    Spec("window_groups", _RUNTIME.window_groups, "Groups of 2 frames that the model sees.",
+         *RANGES["window_groups"]),
+    Spec("queue_groups", _RUNTIME.queue_groups,
+         "Groups that may wait for the model; the oldest is dropped.", *RANGES["queue_groups"]),
+    Spec("max_age_s", _RUNTIME.max_age_s,
+         "Without a newer frame for this long, answers become unknown, seconds.",
+         *RANGES["max_age_s"]),
+    Spec("scene_change", _RUNTIME.scene_change,
+         "Cosine distance between successive groups that makes every question due at once; "
+         "0: never.", *RANGES["scene_change"]),
+    Spec("tier2_budget_s", 0.0, "Time a group's language-model questions may take, seconds; "
+                                "the most overdue go first; 0: no limit.", 0.0, 60.0),
+    Spec("pixel_budget", 0, "Pixels of a frame that the model sees; 0: the model's own.",
+         0, MAX_PIXELS),
+    Spec("max_image_pixels", MAX_PIXELS, "Larger images are refused before decoding, pixels.",
+         1, 2**28),
+    Spec("load_timeout_s", 600.0, "Longest time for the model to load, seconds.", 1.0, 3600.0),
+    Spec("overlay_hz", 5.0, "Largest rate of the overlay image, Hz.", 0.1, 30.0),
+    Spec("log_file", "", "JSONL file to append every decision to; empty: none."),
+)
+NAMES = tuple(spec.name for spec in SPECS)
+_BY_NAME = {spec.name: spec for spec in SPECS}
+
+QUESTION_PREFIX = "questions."
+QUESTION_SPECS = (
+    Spec("rate_hz", 4.0, "Answers per second of frame time, Hz, above 0.", 0.0, 100.0),
+    Spec("enter", 0.65, "Yes when p rises to this probability; above exit.", 0.0, 1.0),
+    Spec("exit", 0.35, "No when p falls to this probability; below enter.", 0.0, 1.0),
+    Spec("ema", 0.7, "Weight of the newest value in the smoothing, above 0.", 0.0, 1.0),
+)
+QUESTION_FIELDS = tuple(spec.name for spec in QUESTION_SPECS)
+
+
+def declare_all(node: Node, specs: Iterable[Spec]) -> None:
+    """Declare parameters. Raises rclpy's ParameterException for a value given of a wrong type."""
+    for spec in specs:
+        node.declare_parameter(spec.name, spec.default, spec.descriptor())
+
+
+def read_all(node: Node, specs: Iterable[Spec]) -> dict[str, Any]:
+    """Return the present values by name. Raises ParameterError for one that is no choice."""
+    values = {}
+    for spec in specs:
+        values[spec.name] = node.get_parameter(spec.name).value
+        spec.check(values[spec.name])
+    return values
+
+
+def runtime_settings(values: Mapping[str, Any]) -> RuntimeSettings:
+    """Return the runtime's settings from the values of SPECS. Raises ValueError."""
+    return RuntimeSettings(
+        fps=values["sample_hz"], window_groups=values["window_groups"], mode=values["mode"],
+        queue_groups=values["queue_groups"], max_age_s=values["max_age_s"],
+        scene_change=values["scene_change"] or None,
+        tier2_budget_s=values["tier2_budget_s"] or None)
+
+
+def overrides_of(node: Node) -> Mapping[str, Parameter]:
+    """Return what was given at start (-p, params file), declared or not, by name."""
+    return node._parameter_overrides  # rclpy has no public way to see the unused ones
+
+
+def unknown_overrides(overrides: Iterable[str], question_ids: Iterable[str]) -> list[str]:
+    """Return a message for each name given at start that is no parameter of the node."""
+    known = [*NAMES, "use_sim_time", "start_type_description_service"]
+    known += [f"{QUESTION_PREFIX}{i}.{field}" for i in question_ids for field in QUESTION_FIELDS]
+    messages = []
+    for name in overrides:
+        if name in known or name.startswith("qos_overrides."):
+            continue
+        near = difflib.get_close_matches(name, known, 1)
+        messages.append(f"unknown parameter '{name}'"
+                        + (f", did you mean '{near[0]}'?" if near else ""))
+    return messages
+
+
+class ParameterGate:
+    """
+    Judges and applies parameter changes of the node.
+
+    ``locked()`` says whether the node is configured (SPECS then cannot change); ``find(id)``
+    returns a standing question or raises QuestionError; ``apply(question)`` takes a changed one.
+    """
+
+    def __init__(self, node: Node, locked: Callable[[], bool], find: Callable[[str], Question],
+                 apply: Callable[[Question], None]) -> None:
+        self._node = node
+        self._locked, self._find, self._apply = locked, find, apply
+        self._own = False  # changes that the node itself is making
+        node.add_on_set_parameters_callback(self._judge)
+        node.add_post_set_parameters_callback(self._after)
+
+    def resolve(self, question: Question) -> Question:
+        """Return the question with the values given for it at start. Raises QuestionError."""
+        given = overrides_of(self._node)
+        changes = {}
+        for field in QUESTION_FIELDS:
+            name = f"{QUESTION_PREFIX}{question.id}.{field}"
+            if name in given:
+                changes[field] = _double(given[name])
+        return _replaced(question, changes) if changes else question
+
+    def declare(self, question: Question) -> None:
+        """Declare the parameters of a question that begins to stand."""
+        self._own = True
+        try:
+            for spec in QUESTION_SPECS:
+                self._node.declare_parameter(
+                    f"{QUESTION_PREFIX}{question.id}.{spec.name}", getattr(question, spec.name),
+                    spec.descriptor(), ignore_override=True)
+        finally:
+            self._own = False
+
+    def undeclare(self, question_id: str) -> None:
+        """Take back the parameters of a question."""
+        for field in QUESTION_FIELDS:
+            name = f"{QUESTION_PREFIX}{question_id}.{field}"
+            if self._node.has_parameter(name):
+                self._node.undeclare_parameter(name)
+
+    def follow(self, question: Question) -> None:
+        """Set the parameters to a question that was replaced."""
+        self._own = True
+        try:
+            self._node.set_parameters_atomically([
+                Parameter(f"{QUESTION_PREFIX}{question.id}.{field}", Parameter.Type.DOUBLE,
+                          getattr(question, field)) for field in QUESTION_FIELDS])
+        finally:
+            self._own = False
+
+    def _judge(self, parameters: list[Parameter]) -> SetParametersResult:
+        if self._own:
+            return SetParametersResult(successful=True)
+        try:
+            for parameter in parameters:
+                spec = _BY_NAME.get(parameter.name)
+                if spec is None:
+                    continue
+                spec.check(parameter.value)
+                if self._locked():
+                    raise ParameterError(f"{spec.name} is read when the node configures: "
+                                         "clean it up first, then set it and configure again")
+            self._changed(parameters)
+        except (ParameterError, QuestionError) as error:
+            return SetParametersResult(successful=False, reason=str(error))
+        return SetParametersResult(successful=True)
+
+    def _after(self, parameters: list[Parameter]) -> None:
+        if not self._own:
+            for question in self._changed(parameters):
+                self._apply(question)
+
+    def _changed(self, parameters: list[Parameter]) -> list[Question]:
+        """Return the questions that these parameters make. Raises QuestionError."""
+        changes: dict[str, dict[str, float]] = {}
+        for parameter in parameters:
+            question_id, field = split(parameter.name)
+            if field:
+                changes.setdefault(question_id, {})[field] = _double(parameter)
+        return [_replaced(self._find(question_id), values)
+                for question_id, values in changes.items()]
+
+
+def split(name: str) -> tuple[str, str]:
+    """Return (question id, field) of ``questions.<id>.<field>``, or two empty strings."""
+    question_id, _, field = name.removeprefix(QUESTION_PREFIX).rpartition(".")
+    if name.startswith(QUESTION_PREFIX) and question_id and field in QUESTION_FIELDS:
+        return question_id, field
+    return "", ""
+
+
+def _double(parameter: Parameter) -> float:
+    if parameter.type_ != Parameter.Type.DOUBLE:
+        raise QuestionError(f"{parameter.name} must be a decimal number (write 1.0, not 1), "
+                            f"not {parameter.value!r}")
+    return parameter.value
+
+
+def _replaced(question: Question, changes: dict[str, float]) -> Question:
+    return QuestionBook([question]).replace(question.id, **changes)

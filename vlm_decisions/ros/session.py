@@ -1,0 +1,220 @@
+"""
+What exists between configure and cleanup: the runtime, the standing questions and their log.
+
+All methods but ``ask`` are called from the executor's thread; decisions come from any.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rclpy.node import Node
+
+from .. import resources
+from ..decision import Decision
+from ..frames import Frame
+from ..questions import Question, QuestionBook
+from ..records import DecisionLog
+from ..runtime import EngineLike, Runtime, RuntimeStats
+from ..tiers.health import HEALTH_IDS
+from .outlets import Outlets
+from .parameters import ParameterError, ParameterGate, runtime_settings
+from .services import Refused
+
+EngineFactory = Callable[[str, "int | None"], EngineLike]
+"""Loads a model by name within a pixel budget (None: its own), in the engine's thread."""
+
+REPORT_S = 5.0
+"""A message of the runtime that repeats is logged at most this often."""
+
+
+class ConfigureError(RuntimeError):
+    """The node cannot be configured; the message says why."""
+
+
+class Session:
+    """Builds and starts a runtime from parameter values. Raises ConfigureError."""
+
+    def __init__(self, node: Node, gate: ParameterGate, outlets: Outlets,
+                 values: Mapping[str, Any], engine_factory: EngineFactory | None) -> None:
+        self._node, self._gate, self._outlets = node, gate, outlets
+        self._model = values["model"]
+        self._load_timeout_s = values["load_timeout_s"]
+        self._reported: dict[str, float] = {}
+        self._log: DecisionLog | None = None
+        self.engine: dict[str, str] = {}
+        make = engine_factory or load_engine
+        try:
+            self._file = questions_path(values["questions_file"])
+            book = QuestionBook.load(self._file) if self._file else QuestionBook()
+            self.runtime = Runtime(
+                lambda: self._loaded(make(values["model"], values["pixel_budget"] or None)),
+                QuestionBook([gate.resolve(question) for question in book]),
+                on_decision=self._decided, on_error=self._report,
+                head_paths=head_folders(values["heads_dir"]),
+                settings=runtime_settings(values), clock_ns=self._now_ns)
+            if values["log_file"]:
+                self._log = DecisionLog(values["log_file"])
+        except (OSError, ValueError) as error:  # those of questions, parameters, resources, log
+            raise ConfigureError(str(error)) from error
+        for name in HEALTH_IDS:
+            outlets.offer(name)
+        for question in self.questions():
+            self._begin(question)
+        self._announce()
+        self.runtime.start()
+
+    def wait_loaded(self, cancelled: Callable[[], bool]) -> None:
+        """Wait until the model is loaded. Raises ConfigureError."""
+        deadline_s = time.monotonic() + self._load_timeout_s
+        while True:
+            try:
+                self.runtime.wait_ready(0.1)
+                return
+            except TimeoutError as error:
+                if cancelled():
+                    raise ConfigureError("the node is shutting down") from error
+                if time.monotonic() > deadline_s:
+                    raise ConfigureError(f"model '{self._model}' was not loaded within "
+                                         f"{self._load_timeout_s:g} s") from error
+            except BaseException as error:  # whatever a loader raises
+                text = str(error) or type(error).__name__
+                raise ConfigureError(f"model '{self._model}' cannot be loaded: {text}") from error
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        """End the runtime and take back what it offered; waits for the group in work."""
+        if not self.runtime.stop(timeout_s):
+            self._node.get_logger().warning(f"the model did not stop within {timeout_s:g} s")
+        for question in self.questions():
+            self._gate.undeclare(question.id)
+        self._outlets.withdraw_all()
+        if self._log is not None:
+            self._log.close()
+
+    def push(self, frame: Frame) -> None:
+        """Take a camera frame."""
+        self.runtime.push(frame)
+
+    def stats(self) -> RuntimeStats:
+        """Return the runtime's numbers."""
+        return self.runtime.stats()
+
+    # -- questions -------------------------------------------------------------------------------
+
+    def questions(self) -> Sequence[Question]:
+        """Return the standing questions in order."""
+        return self.runtime.questions()
+
+    def find(self, question_id: str) -> Question:
+        """Return a standing question. Raises QuestionError."""
+        return QuestionBook(list(self.questions())).get(question_id)
+
+    def add_question(self, question: Question, replace: bool) -> str:
+        """Let a question stand. Raises QuestionError."""
+        exists = any(question.id == other.id for other in self.questions())
+        if exists and replace:
+            self.apply(question)
+            self._gate.follow(question)
+            return f"replaced '{question.id}'"
+        self.runtime.add_question(question)
+        self._begin(question)
+        self._announce()
+        return f"added '{question.id}'"
+
+    def remove_question(self, question_id: str) -> None:
+        """Take a standing question away. Raises QuestionError."""
+        self.runtime.remove_question(question_id)
+        self._outlets.withdraw(question_id)
+        self._gate.undeclare(question_id)
+        self._announce()
+
+    def apply(self, question: Question) -> None:
+        """Replace a standing question by a changed one."""
+        changes = {name: getattr(question, name) for name in question.__dataclass_fields__}
+        self.runtime.replace_question(question.id, **changes)
+        self._announce()
+
+    def save_questions(self, path: str) -> str:
+        """Write the questions; return the file. Raises Refused or QuestionError."""
+        if not path:
+            if self._file is None:
+                raise Refused("no questions were loaded from a file: give a path")
+            if resources.share_dir() in self._file.parents:
+                raise Refused("the questions came with the package: give a path to save to")
+            path = str(self._file)
+        if not os.path.isabs(path):
+            raise Refused(f"path must be absolute, not {path!r}")
+        if Path(path).suffix not in (".yaml", ".yml"):
+            raise Refused(f"path must end in .yaml or .yml, not {path!r}")
+        self.runtime.save_questions(path)
+        return path
+
+    def ask(self, question: Question, timeout_s: float) -> Decision:
+        """Answer a question about now; blocks its caller."""
+        return self.runtime.ask(question, timeout_s)
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _begin(self, question: Question) -> None:
+        self._outlets.offer(question.id)
+        self._gate.declare(question)
+
+    def _announce(self) -> None:
+        self._outlets.questions(self.questions(), self._now_ns())
+
+    def _now_ns(self) -> int:
+        return self._node.get_clock().now().nanoseconds
+
+    def _loaded(self, engine: EngineLike) -> EngineLike:
+        self.engine = {name: str(getattr(engine, name)) for name in ("device", "dtype")
+                       if hasattr(engine, name)}
+        return engine
+
+    def _decided(self, decision: Decision) -> None:
+        self._outlets.decision(decision)
+        if self._log is not None:
+            self._log.write(decision)
+
+    def _report(self, message: str) -> None:
+        now_s = time.monotonic()
+        if now_s - self._reported.get(message, -REPORT_S) >= REPORT_S:
+            if len(self._reported) > 1000:  # messages that carry numbers are each new
+                self._reported.clear()
+            self._reported[message] = now_s
+            self._node.get_logger().error(message)
+
+
+def load_engine(model: str, pixel_budget: int | None) -> EngineLike:
+    """Load the engine; imports MLX."""
+    from ..engine import Engine
+
+    return Engine.load(model, pixel_budget=pixel_budget)
+
+
+def questions_path(name: str) -> Path | None:
+    """Return the file of questions: a shipped set by name, else a path; None for an empty name."""
+    if not name:
+        return None
+    if "/" not in name and not name.endswith((".yaml", ".yml")):
+        folder = resources.share_file("config", "questions")
+        shipped = folder / f"{name}.yaml"
+        if not shipped.is_file():
+            known = ", ".join(sorted(path.stem for path in folder.glob("*.yaml")))
+            raise ParameterError(f"questions_file: there is no shipped set '{name}' "
+                                 f"(there are: {known}); a file needs its path")
+        return shipped
+    return Path(name).expanduser().absolute()
+
+
+def head_folders(name: str) -> list[Path]:
+    """Return the folders of heads: the shipped one for an empty name, none for ``none``."""
+    if name == "none":
+        return []
+    folder = Path(name).expanduser() if name else resources.share_file("heads")
+    if not folder.is_dir():
+        raise ParameterError(f"heads_dir: there is no folder '{folder}'")
+    return [folder]

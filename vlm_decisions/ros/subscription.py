@@ -1,0 +1,96 @@
+"""The image subscription: messages to frames; a bad one is counted, reported and dropped."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Any
+
+from rclpy.node import Node
+from rclpy.qos import QoSHistoryPolicy, QoSProfile, QoSReliabilityPolicy
+from sensor_msgs.msg import CompressedImage, Image
+
+from ..frames import Frame
+from ..stats import MEMORY
+from .convert import time_to_ns
+from .images import ImageError, compressed_to_rgb, image_to_rgb
+
+DEPTH = 4
+"""Images that may wait for the executor; a newer one replaces the oldest."""
+
+REPORT_S = 5.0
+"""A cause of refusals is logged at most this often, seconds."""
+
+
+class ImageSubscription:
+    """
+    Subscribes the camera and hands each good image to ``push``.
+
+    Counters for diagnostics: ``received`` messages, ``refused`` by cause, ``last_refusal`` (its
+    reason), ``offset_s`` (clock minus the newest header stamp), ``newest`` (frame or None),
+    ``handled_ms`` (milliseconds from message to runtime of the last good images).
+    """
+
+    def __init__(self, node: Node, push: Callable[[Frame], Any], *, transport: str,
+                 reliability: str, stamp_source: str, max_pixels: int) -> None:
+        self._node, self._push = node, push
+        self._by_arrival = stamp_source == "arrival"
+        self._max_pixels = max_pixels
+        self.received = 0
+        self.refused: Counter[str] = Counter()
+        self.last_refusal = ""
+        self.offset_s = 0.0
+        self.newest: Frame | None = None
+        self.handled_ms: deque[float] = deque(maxlen=MEMORY)
+        self._reported: dict[str, tuple[float, int]] = {}
+        self._closed = False
+        qos = QoSProfile(history=QoSHistoryPolicy.KEEP_LAST, depth=DEPTH,
+                         reliability=QoSReliabilityPolicy[reliability.upper()])
+        # Remapping applies to `image`; the transport's suffix belongs to the topic it leads to.
+        base = node.resolve_topic_name("image")
+        if transport == "compressed":
+            self.topic = f"{base}/compressed"
+            self._convert, kind = compressed_to_rgb, CompressedImage
+        else:
+            self.topic = base
+            self._convert, kind = image_to_rgb, Image
+        self._subscription = node.create_subscription(kind, self.topic, self._receive, qos)
+
+    def close(self) -> None:
+        """Stop receiving."""
+        self._closed = True
+        self._node.destroy_subscription(self._subscription)
+
+    def _receive(self, msg: Any) -> None:
+        began_s = time.perf_counter()
+        if self._closed:  # taken by the executor before
+            return
+        now_ns = self._node.get_clock().now().nanoseconds
+        self.received += 1
+        stamp_ns = time_to_ns(msg.header.stamp)
+        try:
+            rgb = self._convert(msg, max_pixels=self._max_pixels)
+            if not self._by_arrival and stamp_ns == 0:
+                raise ImageError("stamp", "the header's stamp is zero (a driver that does not "
+                                          "stamp needs stamp_source: arrival)")
+        except ImageError as error:
+            self._refuse(error)
+            return
+        self.offset_s = (now_ns - stamp_ns) / 1e9 if stamp_ns else 0.0
+        frame = Frame(rgb, now_ns if self._by_arrival else stamp_ns, msg.header.frame_id, now_ns)
+        self.newest = frame
+        self._push(frame)
+        self.handled_ms.append((time.perf_counter() - began_s) * 1e3)
+
+    def _refuse(self, error: ImageError) -> None:
+        self.refused[error.cause] += 1
+        self.last_refusal = str(error)
+        now_s = time.monotonic()
+        before_s, count = self._reported.get(error.cause, (-REPORT_S, 0))
+        if now_s - before_s < REPORT_S:
+            return
+        total = self.refused[error.cause]
+        more = f" ({total - count} refused since the last report)" if count else ""
+        self._node.get_logger().warning(f"image refused: {error}{more}")
+        self._reported[error.cause] = (now_s, total)
