@@ -35,7 +35,7 @@ def test_ways_that_disagree_are_not_timed(monkeypatch):
     right = baselines.copies
 
     def wrong(case, caches, position):
-        return right(case, caches, position + 40)  # positions start at the token count
+        return right(case, caches, position)[::-1]  # each question gets the other's answer
 
     monkeypatch.setattr(baselines, "copies", wrong)
     with pytest.raises(RuntimeError, match="disagree"):

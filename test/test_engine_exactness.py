@@ -29,6 +29,7 @@ def test_all_ways_agree(family):
     report = check(tiny_engine(family))
     assert report.ok, "\n".join(map(str, report.margins))
     assert len(report.margins) == 6
+    assert str(report).endswith("exactness: exact")
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -36,6 +37,7 @@ def test_all_ways_agree(family):
 def test_controls_are_caught_by_a_wide_margin(family, control):
     report = check(tiny_engine(family), control)
     assert report.ok, report
+    assert str(report).endswith(f"{control}: caught")
     for margin in report.margins:
         assert margin.cosine < 0.995, margin
         assert margin.difference > 0.01, margin

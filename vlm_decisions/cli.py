@@ -47,6 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     _train(commands)
     _bench(commands)
     _check(commands)
+    _study(commands)
     return parser
 
 
@@ -183,10 +184,36 @@ def _check(commands: argparse._SubParsersAction) -> None:
         from .studies.exactness import check as check_exactness
 
         report = check_exactness(Engine.load(options.model), control=options.control)
-        print(report)
+        for margin in report.margins:
+            print(margin)
+        if report.refused:
+            print(f"refused: {report.refused}")
+        wanted = "the control is caught" if options.control else "all ways agree"
+        print(f"{'passed' if report.ok else 'FAILED'}: {wanted if report.ok else 'not ' + wanted}")
         return 0 if report.ok else 1
 
     exact.set_defaults(run=run_exact)
+
+
+def _study(commands: argparse._SubParsersAction) -> None:
+    study = commands.add_parser("study", help="measure a model")
+    what = study.add_subparsers(required=True, metavar="WHAT")
+    score = what.add_parser("score", help="the embedded model on desks it has never seen")
+    score.add_argument("--model", default="sim_desk")
+    score.add_argument("--clips", type=int, default=400)
+    score.add_argument("--json", metavar="F")
+
+    def run_score(options: argparse.Namespace) -> int:
+        from .sim.demo import write_json
+        from .studies.score import print_score, score
+
+        result = score(options.model, options.clips)
+        print_score(result)
+        if options.json:
+            write_json(options.json, result)
+        return 0
+
+    score.set_defaults(run=run_score)
 
 
 def _positive(text: str) -> float:

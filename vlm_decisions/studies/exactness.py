@@ -78,6 +78,15 @@ class Report:
         caught = bool(self.margins) and not any(margin.exact for margin in self.margins)
         return caught and (self.control != "stale-state" or bool(self.refused))
 
+    def __str__(self) -> str:
+        """Every margin, what was refused, and the verdict."""
+        lines = [str(margin) for margin in self.margins]
+        if self.refused:
+            lines.append(f"refused: {self.refused}")
+        good, bad = ("exact", "NOT EXACT") if self.control is None else ("caught", "NOT CAUGHT")
+        lines.append(f"{self.control or 'exactness'}: {good if self.ok else bad}")
+        return "\n".join(lines)
+
     def to_dict(self) -> dict:
         """Plain data for JSON."""
         return {
