@@ -14,6 +14,7 @@ from launch.actions import (
     DeclareLaunchArgument,
     EmitEvent,
     ExecuteProcess,
+    LogInfo,
     OpaqueFunction,
     RegisterEventHandler,
 )
@@ -52,8 +53,10 @@ def start(context: LaunchContext) -> list[Action]:
             parameters=[{"file": str(source), "speed": float(given("speed")), "loop": loop}],
             remappings=[("image", given("image"))])
         node = decision_node(context, given("image"))
+    ended = "the recording ended"
     end = RegisterEventHandler(OnProcessExit(
-        target_action=player, on_exit=[EmitEvent(event=Shutdown(reason="the recording ended"))]))
+        target_action=player,
+        on_exit=[LogInfo(msg=ended), EmitEvent(event=Shutdown(reason=ended))]))
     return [node, player, end]
 
 

@@ -12,11 +12,13 @@ from vlm_decisions.studies.shapes import random_engine
 
 @pytest.fixture(scope="module")
 def engine():
-    return random_engine("tiny")
+    return random_engine("tiny", layers=2)
 
 
 def test_rows_hold_what_the_documentation_names():
-    out = bench_engine("tiny", (1, 3), repeat=1, with_blas=False, say=lambda line: None)
+    said = []
+    out = bench_engine("tiny", (1, 3), repeat=1, layers=2, with_blas=False, say=said.append)
+    assert len(said) == 2
     assert json.loads(json.dumps(out))["shape"] == "tiny"
     one, three = out["results"]
     assert three["questions"] == 3
@@ -39,7 +41,7 @@ def test_ways_that_disagree_are_not_timed(monkeypatch):
 
     monkeypatch.setattr(baselines, "copies", wrong)
     with pytest.raises(RuntimeError, match="disagree"):
-        bench_engine("tiny", (2,), repeat=1, with_blas=False, say=lambda line: None)
+        bench_engine("tiny", (2,), repeat=1, layers=2, with_blas=False, say=print)
 
 
 def test_stream_rows(engine):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from vlm_decisions.engine.engine import Engine, Query
 from vlm_decisions.training.golden import QUESTIONS, frames, times_s
 

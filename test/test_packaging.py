@@ -77,7 +77,8 @@ class Door:
 def ros_environment() -> dict[str, str]:
     """Return an environment with ROS and without this process's own vlm_decisions on a path.
 
-    The ROS wheels' libraries are put on the library path as a ROS setup file does.
+    The ROS wheels' libraries are put on the library path as a ROS setup file does. The wheels'
+    own start-up hook, which a robot does not have, would do that too but in no certain order.
     """
     wheels = sysconfig.get_path("purelib")
     libraries = [ROS_PREFIX / "lib", *Path(wheels).glob("ros_*.libs")]
@@ -90,6 +91,7 @@ def ros_environment() -> dict[str, str]:
     return environment | {
         "PATH": os.pathsep.join([str(ROS_PREFIX / "bin"), "/usr/local/bin", "/usr/bin", "/bin"]),
         "LD_LIBRARY_PATH": os.pathsep.join(str(folder) for folder in libraries),
+        "_ROS_WHEELS_BOOTSTRAP_COMPLETE": "1",
         "AMENT_PREFIX_PATH": str(ROS_PREFIX),
         "CMAKE_PREFIX_PATH": str(ROS_PREFIX),
         "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST",

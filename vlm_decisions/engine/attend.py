@@ -45,7 +45,8 @@ class FullAttention:
     ) -> mx.array:
         """Mix the normed tokens ``x`` (M, D), append the committed ones to ``state``.
 
-        keep: row indices whose output is wanted (None for all). Returns (M or len(keep), D).
+        keep: row indices whose output is wanted (None for all; empty: only the state moves).
+        Returns (M or len(keep), D).
         """
         m, line = self.module, layout.n_line
         n = x.shape[0]
@@ -61,6 +62,8 @@ class FullAttention:
         keys, values = state.write(
             k[:line].transpose(1, 0, 2), v[:line].transpose(1, 0, 2), layout.n_commit
         )
+        if keep is not None and keep.size == 0:
+            return x[:0]
         parts = []
         if line:
             out = mx.fast.scaled_dot_product_attention(

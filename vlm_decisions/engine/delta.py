@@ -40,9 +40,11 @@ class DeltaNet:
         self.k_heads, self.v_heads = module.num_k_heads, module.num_v_heads
         self.k_dim, self.v_dim = module.head_k_dim, module.head_v_dim
         self.kernel = module.conv_kernel_size
-        weight = module.conv1d.weight[:, :, 0]
-        self.taps = [mx.contiguous(weight[:, j]) for j in range(self.kernel)]
+        self.taps = mx.contiguous(module.conv1d.weight[:, :, 0].T)  # (kernel, channels)
         self.rate = mx.exp(module.A_log.astype(mx.float32))
+        # Unit length, and 1/sqrt(dim) once more for the queries.
+        self.k_scale = mx.full((self.k_dim,), self.k_dim**-0.5)
+        self.q_scale = mx.full((self.k_dim,), 1.0 / self.k_dim)
 
     def fresh(self, dtype: mx.Dtype) -> DeltaState:
         """Return an empty state; its arrays tell the shapes."""
@@ -56,7 +58,8 @@ class DeltaNet:
     ) -> mx.array:
         """Mix the normed tokens ``x`` (M, D), move ``state`` past the committed ones.
 
-        keep: row indices whose output is wanted (None for all). Returns (M or len(keep), D).
+        keep: row indices whose output is wanted (None for all; empty: only the state moves).
+        Returns (M or len(keep), D).
         """
         m, commit, line = self.module, layout.n_commit, layout.n_line
         raw = m.in_proj_qkv(x)
@@ -65,11 +68,12 @@ class DeltaNet:
         window = state.window
         if window is None:
             window = mx.zeros((self.kernel - 1, raw.shape[1]), raw.dtype)
-        ahead = mx.concatenate([window, raw[:line]], axis=0)
+        inputs = mx.concatenate([window, raw], axis=0)
 
         memory, outputs = state.memory, []
         if line:
-            q, k, v = self._heads(self._conv(ahead[None]))  # (1, T, heads, dim)
+            seen = inputs[None, : line + self.kernel - 1]
+            q, k, v = self._heads(fastmath.conv_silu(seen, self.taps))  # (1, T, heads, dim)
             for start, end in ((0, commit), (commit, line)):
                 if start == end:
                     continue
@@ -84,11 +88,11 @@ class DeltaNet:
                 outputs.append(y[0])
                 if end == commit:
                     state.memory = memory
-                    state.window = ahead[commit : commit + self.kernel - 1]
+                    state.window = mx.contiguous(inputs[commit : commit + self.kernel - 1])
+        if keep is not None and keep.size == 0:
+            return x[:0]
         if layout.n_leaf:
-            outputs.append(
-                self._leaves(raw[line:], decay[line:], strength[line:], ahead, memory, layout)
-            )
+            outputs.append(self._leaves(inputs, decay[line:], strength[line:], memory, layout))
         y = outputs[0] if len(outputs) == 1 else mx.concatenate(outputs, axis=0)
         if keep is not None:
             y, x = y[keep], x[keep]
@@ -99,20 +103,21 @@ class DeltaNet:
 
     def _leaves(
         self,
-        raw: mx.array,
+        inputs: mx.array,
         decay: mx.array,
         strength: mx.array,
-        ahead: mx.array,
         memory: mx.array | None,
         layout: Layout,
     ) -> mx.array:
-        """Return the leaf tokens' outputs, (n_leaf, value heads, value dim)."""
-        before = ahead[ahead.shape[0] - (self.kernel - 1) :]
+        """Return the leaf tokens' outputs, (n_leaf, value heads, value dim).
+
+        inputs: of the convolution, (kernel - 1 + all tokens of the pass, channels).
+        """
         outputs = []
         for rows in layout.rows:
-            start = mx.broadcast_to(before[None], (rows.n, *before.shape))
-            inputs = mx.concatenate([start, _rows(raw, rows)], axis=1)
-            q, k, v = self._heads(self._conv(inputs))
+            seen = mx.take(inputs, layout.behind(rows, self.kernel - 1), axis=0)
+            seen = seen.reshape(rows.n, -1, seen.shape[-1])
+            q, k, v = self._heads(fastmath.conv_silu(seen, self.taps))
             y, _ = scan(
                 q, k, v, _rows(decay, rows), _rows(strength, rows), memory,
                 chunk=LEAF_CHUNK, want_state=False,
@@ -121,12 +126,6 @@ class DeltaNet:
         y = outputs[0] if len(outputs) == 1 else mx.concatenate(outputs, axis=0)
         return mx.take(y, layout.back, axis=0)
 
-    def _conv(self, x: mx.array) -> mx.array:
-        """Causal depthwise convolution and SiLU of x (B, kernel - 1 + T, channels)."""
-        length = x.shape[1] - (self.kernel - 1)
-        shifted = [x[:, j : j + length] for j in range(self.kernel)]
-        return fastmath.silu(fastmath.weighted_sum(*shifted, *self.taps))
-
     def _heads(self, x: mx.array) -> tuple[mx.array, mx.array, mx.array]:
         """Split (B, T, channels) into normalised q, k and v, each float32 (B, T, heads, dim)."""
         b, t, _ = x.shape
@@ -134,9 +133,9 @@ class DeltaNet:
         q = q.reshape(b, t, self.k_heads, self.k_dim)
         k = k.reshape(b, t, self.k_heads, self.k_dim)
         v = v.reshape(b, t, self.v_heads, self.v_dim).astype(mx.float32)
-        scale, eps = self.k_dim**-0.5, 1e-6 / self.k_dim
-        q = mx.fast.rms_norm(q, None, eps).astype(mx.float32) * scale**2
-        k = mx.fast.rms_norm(k, None, eps).astype(mx.float32) * scale
+        eps = 1e-6 / self.k_dim
+        q = mx.fast.rms_norm(q.astype(mx.float32), self.q_scale, eps)
+        k = mx.fast.rms_norm(k.astype(mx.float32), self.k_scale, eps)
         if self.v_heads != self.k_heads:
             q, k = (mx.repeat(a, self.v_heads // self.k_heads, axis=2) for a in (q, k))
         return q, k, v
@@ -185,18 +184,17 @@ def scan(
     read = ratio * (q @ kt)
     lower = strength * ratio * (k @ kt)
     inverse = invert_unit_lower(lower)
-    both = mx.concatenate([c * k, c * q], axis=-2)
-
     ys, state = [], memory
     for i in range(n):
         values = v[i]
-        carried = None
         if state is not None:
-            carried = both[i] @ state.swapaxes(-1, -2)  # (B, H, 2 size, V), state broadcast
-            values = values - carried[..., :size, :]
+            memory_t = state.swapaxes(-1, -2)  # (H, K, V), the same for all rows at first
+            values = values - c[i] * (k[i] @ memory_t)
         wrote = inverse[i] @ (strength[i] * values)
         y = read[i] @ wrote
-        ys.append(y if carried is None else y + carried[..., size:, :])
+        if state is not None:
+            y = y + c[i] * (q[i] @ memory_t)
+        ys.append(y)
         if i + 1 < n or want_state:
             final = fastmath.exp(log_c[i][..., -1:] - log_c[i])[..., None] * wrote
             grown = final.swapaxes(-1, -2) @ k[i]

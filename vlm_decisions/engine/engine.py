@@ -73,7 +73,8 @@ class Prefix:
 class Engine:
     """A loaded model. Load it and use it in one and the same thread (MLX streams are per thread).
 
-    name, fingerprint (of the vision weights), n_layers, pixel_budget (pixels a frame), dtype.
+    name, fingerprint (of the vision weights), n_layers, pixel_budget (pixels a frame), dtype,
+    device ("cpu" or "gpu").
     """
 
     def __init__(self, checkpoint: checkpoints.Checkpoint, pixel_budget: int | None = None) -> None:
@@ -91,18 +92,25 @@ class Engine:
         self.vision = VisionEncoder(self.model.vision_tower, self.settings, self.fingerprint)
         self.n_layers = self.decoder.n_layers
         self.dtype = str(self.decoder.dtype).removeprefix("mlx.core.")
+        self.device = "cpu" if mx.default_device() == mx.cpu else "gpu"
         self._templates: dict[str, PromptTemplate] = {}
         self._questions: dict[tuple, QuestionTokens] = {}
         self._trees: dict[tuple, Tree] = {}
 
     @classmethod
     def load(
-        cls, model: str = "sim_desk", *, pixel_budget: int | None = None, dtype: str | None = None
+        cls,
+        model: str = "sim_desk",
+        *,
+        pixel_budget: int | None = None,
+        dtype: str | None = None,
+        warm: bool = True,
     ) -> Engine:
         """Load an embedded model, a local folder or a hub checkpoint; raises CheckpointError.
 
         pixel_budget: most pixels of a frame (None: the checkpoint's). dtype: "float32", "bfloat16"
-        or "float16" (None: float32 on the CPU, bfloat16 on a GPU).
+        or "float16" (None: float32 on the CPU, bfloat16 on a GPU). warm: run once on a blank group,
+        so that the first real one does not wait for kernels to be compiled.
         """
         if dtype not in (None, "float32", "bfloat16", "float16"):
             raise checkpoints.CheckpointError(f"dtype {dtype!r} is not a floating-point type")
@@ -112,7 +120,19 @@ class Engine:
             engine.template("video")
         except PromptError as error:
             raise checkpoints.CheckpointError(f"{model}: {error}") from error
+        if warm:
+            engine.warm_up()
         return engine
+
+    def warm_up(self) -> None:
+        """Encode a blank group and ask about it: a stream of two ticks with three questions."""
+        blank = np.zeros((*self.settings.target_size(480, 640), 3), np.uint8)
+        group, stream = self.encode([blank, blank]), self.stream(2)
+        queries = [Query("Is a person present?"), Query("Is the door open?"), Query("Is it dark?")]
+        for t_s in (0.1, 0.3):
+            stream.append(group, t_s)
+            stream.ask(queries)
+            stream.ask(queries[:1])
 
     # ---- seeing --------------------------------------------------------------------------------
 

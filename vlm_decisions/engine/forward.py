@@ -26,6 +26,7 @@ from vlm_decisions.engine.state import State  # noqa: E402
 from vlm_decisions.engine.tree import Tree, build_tree  # noqa: E402
 
 EMPTY_TREE: Final = build_tree([])
+NOTHING: Final = mx.zeros(0, dtype=mx.int32)  # no rows
 # Up to this many hidden values a layer is computed while the next one's graph is built. In larger
 # passes building costs nothing beside computing, and the layers' scratch would pile up.
 SMALL_PASS: Final = 1 << 16
@@ -172,9 +173,9 @@ def run(
 
 
 def _append_only(decoder: Decoder, i: int, h: mx.array, layout: Layout, state: State) -> None:
-    """Move the last layer's state past the new tokens; its output is never evaluated."""
+    """Move the last layer's state past the new tokens; no row of its output is wanted."""
     layer = decoder.layers[i]
-    layer.mixer(layer.before(h), layout, state.layers[i], None)
+    layer.mixer(layer.before(h), layout, state.layers[i], NOTHING)
 
 
 def _embed(decoder: Decoder, line: Line, tree: Tree) -> mx.array:

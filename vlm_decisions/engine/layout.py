@@ -52,6 +52,19 @@ class Layout:
         """All tokens of the pass."""
         return self.n_line + self.n_leaf
 
+    def behind(self, rows: Rows, n_before: int) -> mx.array:
+        """Index (n * (n_before + L),) of each leaf row with the ``n_before`` tokens before it.
+
+        Counted in the packed row of this pass with ``n_before`` older tokens put in front.
+        """
+        key = ("behind", id(rows), n_before)
+        if key not in self.cache:
+            index = np.array(rows.index).reshape(rows.n, rows.length) + self.n_line + n_before
+            before = np.arange(self.n_line, self.n_line + n_before)
+            before = np.broadcast_to(before, (rows.n, n_before))
+            self.cache[key] = mx.array(np.concatenate([before, index], axis=1).reshape(-1))
+        return self.cache[key]
+
     def causal(self, length: int) -> mx.array:
         """Additive (L, L) mask that hides what comes later."""
         key = ("causal", length)

@@ -86,6 +86,7 @@ class PromptTemplate:
         self.media = media
         self.tokenizer = tokenizer
         self._plain = plain_tokenizer(tokenizer)
+        self._stamps: dict[str, list[int]] = {}
         self.pad_id = self._control_id(PADS[media])
         self.vision_start_id = self._control_id(VISION_START)
         self.vision_end_id = self._control_id(VISION_END)
@@ -119,7 +120,7 @@ class PromptTemplate:
             raise PromptError(f"a group's time must be finite and not negative, not {t_s!r} s")
         if n_tokens < 1:
             raise PromptError(f"a group needs at least one visual token, not {n_tokens}")
-        stamp = self._template_ids(f"<{t_s:.1f} seconds>") if self.media == "video" else []
+        stamp = self._stamp_ids(f"<{t_s:.1f} seconds>") if self.media == "video" else []
         return [*stamp, self.vision_start_id, *[self.pad_id] * n_tokens, self.vision_end_id]
 
     def question(self, text: str, options: Sequence[str] = ()) -> QuestionTokens:
@@ -162,6 +163,14 @@ class PromptTemplate:
 
     def _template_ids(self, text: str) -> list[int]:
         return self.tokenizer(text, add_special_tokens=False)["input_ids"]
+
+    def _stamp_ids(self, text: str) -> list[int]:
+        """Ids of a time stamp, remembered: a running stream states the same times again."""
+        if text not in self._stamps:
+            if len(self._stamps) >= 1024:
+                self._stamps.clear()
+            self._stamps[text] = self._template_ids(text)
+        return self._stamps[text]
 
     def _control_id(self, token: str) -> int:
         index = self.tokenizer.get_vocab().get(token)

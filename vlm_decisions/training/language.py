@@ -26,8 +26,8 @@ from .vision import FLAGS, POSE, flags_of, pose_of
 SETTLED_S, MOTION_S = 0.14, 0.4  # how long a state must have held to be asked about
 MOTION_GROUPS = 2
 EXITS = {2: 0.25, 4: 1.0}  # depth -> weight of its answer loss
-GROUP_SHARE = {"presence": 0.28, "holding": 0.16, "relation": 0.22, "motion": 0.2,
-               "activity": 0.14, "choice": 1.0}
+GROUP_SHARE = {"presence": 0.28, "holding": 0.06, "relation": 0.2, "motion": 0.4,
+               "activity": 0.06, "choice": 1.0}  # what is learnt last is asked most
 MOTION_FLAGS = [FLAGS.index(n) for n in ("approaching", "receding", "left", "right")]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from PIL import Image
@@ -12,6 +12,8 @@ from ..sim.world import World
 
 FPS = 8.0
 GROUP_S = 2 / FPS
+OPPOSITE = {"approaching": "receding", "receding": "approaching", "left": "right",
+            "right": "left"}
 RENDER_SIZES = {(160, 128): ((320, 240), (224, 168), (448, 336)),  # model size -> camera sizes
                 (192, 96): ((320, 180), (448, 252)),
                 (128, 128): ((240, 240), (320, 320))}
@@ -59,6 +61,20 @@ class Plan:
     def moments(self) -> tuple[Moment, ...]:
         """The truth at each group's newest frame."""
         return tuple(moment(self.world, float(t)) for t in self.times_s[:, 1])
+
+    @property
+    def moments_backwards(self) -> tuple[Moment, ...]:
+        """The truth at each group's newest frame when the strip is played backwards."""
+        return tuple(backwards(self.world, float(t)) for t in self.times_s[::-1, 0])
+
+
+def backwards(world: World, t_s: float) -> Moment:
+    """Return the truth at `t_s` of a world whose time runs backwards."""
+    index, since = world.script.at(t_s)
+    now = moment(world, t_s)
+    state = replace(now.state, motion=OPPOSITE.get(now.state.motion, now.state.motion))
+    left_s = world.script.segments[index].duration_s - since
+    return Moment(state, now.x, now.scale, (-now.velocity[0], -now.velocity[1]), left_s)
 
 
 def plan_strip(seed: int, groups: int, size: tuple[int, int] = (160, 128),

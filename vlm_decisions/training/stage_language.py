@@ -28,7 +28,8 @@ def draw_clips(rng: np.random.Generator, store: StripStore, count: int) -> list[
     size = list(SIZE_SHARE)[int(rng.choice(3, p=list(SIZE_SHARE.values())))]
     clips: list[Clip] = []
     while len(clips) < count:
-        strip = store.strips[int(rng.integers(len(store)))]
+        strips = store.strips if rng.random() < 0.5 else store.backwards
+        strip = strips[int(rng.integers(len(strips)))]
         if strip.size != size:
             continue
         clip = Clip(strip, int(rng.integers(n - 1, GROUPS)), n)

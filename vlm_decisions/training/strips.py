@@ -61,6 +61,16 @@ def with_moments(seed: int, features: np.ndarray) -> Encoded:
     return Encoded(seed, size, features, plan_strip(seed, GROUPS, size).moments)
 
 
+def played_backwards(strip: Encoded) -> Encoded:
+    """Return the strip with its groups in reverse order and the truth of that.
+
+    Each group's own two frames keep their order: their features are cached. What is left to learn
+    motion from is the change from group to group, and no place or size goes with one direction.
+    """
+    plan = plan_strip(strip.seed, GROUPS, strip.size)
+    return Encoded(strip.seed, strip.size, strip.features[::-1], plan.moments_backwards)
+
+
 class StripStore:
     """A growing set of encoded strips in a folder of shards, filled by a background process."""
 
@@ -68,11 +78,12 @@ class StripStore:
         self.folder, self.most = folder, most
         folder.mkdir(parents=True, exist_ok=True)
         self.strips: list[Encoded] = []
+        self.backwards: list[Encoded] = []  # the same, with time running backwards
         self._pending: list[tuple[int, np.ndarray]] = []
         for path in sorted(folder.glob("shard_*.npz")):
             with np.load(path) as shard:
                 for seed in shard["seeds"]:
-                    self.strips.append(with_moments(int(seed), shard[f"f{seed}"]))
+                    self._add(with_moments(int(seed), shard[f"f{seed}"]))
         make = functools.partial(encode, vision_checkpoint=str(vision_checkpoint))
         self._producer: Producer | None = None
         if len(self.strips) < most:
@@ -88,12 +99,16 @@ class StripStore:
         """Take what is ready; wait until at least `wait_for` strips are there."""
         while self._producer and (self._producer.ready() or len(self.strips) < wait_for):
             _, (seed, features) = self._producer.get()
-            self.strips.append(with_moments(seed, features))
+            self._add(with_moments(seed, features))
             self._pending.append((seed, features))
             if len(self._pending) == SHARD:
                 self._write()
             if len(self.strips) >= self.most:
                 self.close()
+
+    def _add(self, strip: Encoded) -> None:
+        self.strips.append(strip)
+        self.backwards.append(played_backwards(strip))
 
     def _write(self) -> None:
         seeds = [seed for seed, _ in self._pending]
