@@ -76,7 +76,7 @@ def score(model: str = "sim_desk", clips: int = 400, questions: str = "desk") ->
         auroc: per yes/no question {auroc, ci (95%, bootstrap over clips), yes (share of clips)}.
         activity_accuracy: of the choice question `activity`. ece (15 bins of equal mass), brier,
         log_loss: of P(yes) over all yes/no answers of the language model. heads: AUROC per Tier 1
-        head. temporal_gain, shuffled_gain: mean accuracy at 0.5 on the motion questions, full
+        head. temporal_gain, shuffled_gain: balanced accuracy at 0.5 on the motion questions, full
         clip less middle group alone, and shuffled less middle group. reversal_consistency: share
         of moving clips and motion questions whose P(yes) goes the right way when the clip is
         played backwards. clips: how many.
@@ -197,9 +197,14 @@ def _accuracy(answers: Answers, name: str) -> float | None:
 
 
 def _motion_accuracy(answers: Answers) -> float:
-    return float(np.mean([np.mean([(p > 0.5) == (t[name] == "yes") for p, t in
-                                   zip(answers.p[name], answers.truth, strict=True)])
-                          for name in MOTION if name in answers.p]))
+    """Return the mean over motion questions of the mean accuracy on yes clips and on no clips."""
+    each = []
+    for name in (name for name in MOTION if name in answers.p):
+        truth = np.array([t[name] == "yes" for t in answers.truth])
+        right = (np.array(answers.p[name]) > 0.5) == truth
+        if truth.any() and not truth.all():
+            each.append((right[truth].mean() + right[~truth].mean()) / 2)
+    return float(np.mean(each))
 
 
 def _calibration(answers: Answers) -> dict[str, float]:
