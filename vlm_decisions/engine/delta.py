@@ -21,7 +21,6 @@ from vlm_decisions.engine import blas
 blas.ensure()
 
 import mlx.core as mx  # noqa: E402
-import mlx.nn as nn  # noqa: E402
 
 from vlm_decisions.engine import fastmath  # noqa: E402
 from vlm_decisions.engine.layout import Layout, Rows  # noqa: E402
@@ -63,7 +62,7 @@ class DeltaNet:
         """
         m, commit, line = self.module, layout.n_commit, layout.n_line
         raw = m.in_proj_qkv(x)
-        decay = -self.rate * nn.softplus(m.in_proj_a(x).astype(mx.float32) + m.dt_bias)
+        decay = -self.rate * mx.logaddexp(m.in_proj_a(x).astype(mx.float32) + m.dt_bias, 0)
         strength = fastmath.sigmoid(m.in_proj_b(x).astype(mx.float32))
         window = state.window
         if window is None:
