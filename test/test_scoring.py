@@ -40,12 +40,13 @@ def test_answers_near_a_change_are_not_judged(truth):
     assert summary["accuracy"] == pytest.approx(2 / 3)
 
 
-def test_uncertain_and_unknown_are_wrong_and_health_is_left_out(truth):
+def test_uncertain_is_wrong_unknown_is_no_answer_and_health_is_left_out(truth):
     made = [decision(1.0, "no"), decision(2.0, "uncertain"), decision(3.0, "unknown"),
             decision(3.0, "no", tier=0, question_id="camera_dark")]
     summary = summarise(made, truth)
     assert summary["decisions"] == 4
-    assert summary["accuracy"] == pytest.approx(1 / 3)
+    assert summary["accuracy"] == pytest.approx(1 / 2)
+    assert summary["judged"] == 2 and summary["unknown"] == 1
     assert list(summary["questions"]) == ["cup"]
     assert summary["questions"]["cup"]["unknown"] == 1
 

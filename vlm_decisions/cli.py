@@ -45,6 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     _demo(commands)
     _run(commands)
     _train(commands)
+    _calibrate(commands)
     _bench(commands)
     _check(commands)
     _study(commands)
@@ -144,6 +145,27 @@ def _train(commands: argparse._SubParsersAction) -> None:
     heads.set_defaults(run=run_heads)
 
 
+def _calibrate(commands: argparse._SubParsersAction) -> None:
+    fit = commands.add_parser("calibrate", help="fit scale and bias of questions to the desk")
+    fit.add_argument("--model", default="sim_desk")
+    fit.add_argument("--questions", type=Path, required=True, metavar="F")
+    fit.add_argument("--out", type=Path, required=True, metavar="F", help="YAML file to write")
+    fit.add_argument("--clips", type=int, default=400)
+    fit.add_argument("--skip", default="", metavar="ID,ID", help="questions to leave as they are")
+
+    def run(options: argparse.Namespace) -> int:
+        from .training.calibrate import calibrate
+
+        skip = [name for name in options.skip.split(",") if name]
+        book = calibrate(options.model, options.questions, options.clips, skip)
+        book.save(options.out)
+        for question in book:
+            print(f"{question.id:<24} scale {question.scale:6.3f}  bias {question.bias:6.3f}")
+        return 0
+
+    fit.set_defaults(run=run)
+
+
 def _bench(commands: argparse._SubParsersAction) -> None:
     bench = commands.add_parser("bench", help="measure on this machine")
     what = bench.add_subparsers(required=True, metavar="WHAT")
@@ -164,6 +186,37 @@ def _bench(commands: argparse._SubParsersAction) -> None:
         return 0
 
     tick.set_defaults(run=run_tick)
+    engine = what.add_parser("engine", help="the shared prefix against four other ways to ask")
+    engine.add_argument("--shape", choices=("tiny", "0.8b"), default="tiny")
+    engine.add_argument("--questions", type=_counts, default=(1, 6, 18, 64), metavar="1,6,18,64")
+    engine.add_argument("--repeat", type=int, default=3, help="runs of each [3]")
+    engine.add_argument("--json", metavar="F")
+
+    def run_engine(options: argparse.Namespace) -> int:
+        from .sim.demo import write_json
+        from .studies.bench_engine import bench_engine
+
+        result = bench_engine(options.shape, options.questions, repeat=options.repeat)
+        if options.json:
+            write_json(options.json, result)
+        return 0
+
+    engine.set_defaults(run=run_engine)
+    stream = what.add_parser("stream", help="a running state against a window made anew")
+    stream.add_argument("--model", default="sim_desk")
+    stream.add_argument("--json", metavar="F")
+
+    def run_stream(options: argparse.Namespace) -> int:
+        from .engine.engine import Engine
+        from .sim.demo import write_json
+        from .studies.bench_engine import bench_stream
+
+        result = bench_stream(Engine.load(options.model))
+        if options.json:
+            write_json(options.json, result)
+        return 0
+
+    stream.set_defaults(run=run_stream)
 
 
 def _check(commands: argparse._SubParsersAction) -> None:
@@ -214,6 +267,13 @@ def _study(commands: argparse._SubParsersAction) -> None:
         return 0
 
     score.set_defaults(run=run_score)
+
+
+def _counts(text: str) -> tuple[int, ...]:
+    counts = tuple(int(part) for part in text.split(","))
+    if not all(1 <= count <= 1024 for count in counts):
+        raise argparse.ArgumentTypeError(f"{text}: numbers of questions are 1 to 1024")
+    return counts
 
 
 def _positive(text: str) -> float:

@@ -70,7 +70,8 @@ def print_summary(summary: dict[str, Any]) -> None:
               f" {row['rate_hz']:>5.1f} Hz")
     age = summary["age_ms"]
     print(f"\n{summary['decisions']} decisions; right in {percent(summary['accuracy']).strip()} of "
-          f"{summary['judged']} judged (those within 0.5 s of a change of the truth are not)")
+          f"{summary['judged']} judged (answers within 0.5 s of a change of the truth are not); "
+          f"{summary['unknown']} unknown")
     if age["p50"] is not None:
         print(f"age of the evidence: p50 {age['p50']:.0f} ms, p95 {age['p95']:.0f} ms")
 

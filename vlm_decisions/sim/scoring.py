@@ -47,10 +47,11 @@ def summarise(decisions: Iterable[Decision], truth: Truth,
 
     Returns:
         decisions: how many there were, of every tier. accuracy: share of right answers over Tier
-        1 and 2 decisions that are outside `margin_s` of a change of their truth; `uncertain` and
-        `unknown` are wrong. judged: how many those are. age_ms: p50, p95 of all answers of these
+        1 and 2 answers that are outside `margin_s` of a change of their truth; `uncertain` is
+        wrong, `unknown` is no answer and counted apart. judged: how many answers those are.
+        unknown: how many decisions of these tiers were. age_ms: p50, p95 of all answers of these
         tiers. questions: per id accuracy, judged, rate_hz (answers per second of frame time) and
-        unknown (how many were). Figures that nothing supports are None.
+        unknown. Figures that nothing supports are None.
     """
     everything = list(decisions)
     answers = [d for d in everything if d.tier != TIER_HEALTH]
@@ -59,7 +60,7 @@ def summarise(decisions: Iterable[Decision], truth: Truth,
     for question_id in sorted({d.question_id for d in answers}):
         own = [d for d in answers if d.question_id == question_id]
         scored = [d.answer == truth.at(question_id, d.t_end_ns) for d in own
-                  if truth.at(question_id, d.t_end_ns) is not None
+                  if d.answer != UNKNOWN and truth.at(question_id, d.t_end_ns) is not None
                   and truth.settled(question_id, d.t_end_ns, margin_s)]
         stamps = sorted({d.t_end_ns for d in own if d.answer != UNKNOWN})
         span_s = (stamps[-1] - stamps[0]) / NS if len(stamps) > 1 else 0.0
@@ -76,6 +77,7 @@ def summarise(decisions: Iterable[Decision], truth: Truth,
         "decisions": len(everything),
         "accuracy": right / judged if judged else None,
         "judged": judged,
+        "unknown": sum(row["unknown"] for row in questions.values()),
         "age_ms": {"p50": ages.p50 if known else None, "p95": ages.p95 if known else None},
         "questions": questions,
     }

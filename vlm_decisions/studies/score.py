@@ -16,32 +16,13 @@ from typing import Any
 import numpy as np
 
 from .. import resources
+from ..bus import calibrated
 from ..questions import Question, QuestionBook
-from ..sim.script import Script
-from ..sim.world import World
-from ..tiers.heads import load_heads
+from ..sim.clips import FPS, GROUPS, MOTION, SIZE, Clip, draw_clip
+from ..tiers.heads import Head, load_heads
 
 FIRST_SEED = 800_000_000  # neither the model nor the heads were trained on worlds from here on
-GROUPS, FPS, SETTLED_S = 8, 8.0, 0.6
-SIZE = (640, 480)
-MOTION = ("approaching", "receding", "moving_left", "moving_right")
 BINS, DRAWS = 15, 400
-
-
-@dataclass(frozen=True)
-class Clip:
-    """Frames of a window, oldest first, and what is true at its newest.
-
-    `steady` says whether all of it shows one and the same motion (or none).
-    """
-
-    frames: list[np.ndarray]
-    truth: dict[str, str]
-    steady: bool
-
-    @property
-    def moves(self) -> bool:
-        return any(self.truth[name] == "yes" for name in MOTION)
 
 
 @dataclass
@@ -54,32 +35,19 @@ class Answers:
     truth: list[dict[str, str]] = field(default_factory=list)
 
 
-def draw_clip(seed: int) -> Clip:
-    """Draw the clip of a seed."""
-    rng = np.random.default_rng([seed, 12])
-    world = World(seed, Script.random(seed, 9.0, (1.8, 3.2)))
-    length_s = (2 * GROUPS - 1) / FPS
-    while True:
-        end = float(rng.uniform(length_s, world.duration_s - 0.01))
-        index, since = world.script.at(end)
-        if since >= SETTLED_S:
-            break
-    times = end - np.arange(2 * GROUPS)[::-1] / FPS
-    return Clip([world.render(float(t), *SIZE) for t in times], world.truth(end),
-                world.script.at(float(times[0]))[0] == index)
-
-
 def score(model: str = "sim_desk", clips: int = 400, questions: str = "desk") -> dict[str, Any]:
     """Ask every question of the set about `clips` held-out clips.
 
     Returns:
         auroc: per yes/no question {auroc, ci (95%, bootstrap over clips), yes (share of clips)}.
         activity_accuracy: of the choice question `activity`. ece (15 bins of equal mass), brier,
-        log_loss: of P(yes) over all yes/no answers of the language model. heads: AUROC per Tier 1
+        log_loss: of P(yes), calibrated as the
+        questions say, over all yes/no answers of the language model. heads: AUROC per Tier 1
         head. temporal_gain, shuffled_gain: balanced accuracy at 0.5 on the motion questions, full
         clip less middle group alone, and shuffled less middle group. reversal_consistency: share
         of moving clips and motion questions whose P(yes) goes the right way when the clip is
-        played backwards. clips: how many.
+        played backwards; heads_reversal_consistency: the same of the motion heads. clips: how
+        many.
     """
     from ..engine.engine import Engine
 
@@ -89,21 +57,27 @@ def score(model: str = "sim_desk", clips: int = 400, questions: str = "desk") ->
     full, single, shuffled = Answers(), Answers(), Answers()
     motion = [q for q in book if q.id in MOTION]
     turned: list[bool] = []
+    heads_turned: list[bool] = []
     rng = np.random.default_rng(13)
     for k in _progress(clips):
         clip = draw_clip(FIRST_SEED + k)
         pairs = [clip.frames[2 * i:2 * i + 2] for i in range(GROUPS)]
         groups = engine.encode_many(pairs)
         _ask(engine, groups, book, clip.truth, full)
-        for head in heads:
-            full.heads.setdefault(head.name, []).append(head.predict(groups))
+        _predict(heads, groups, full)
         if not motion:
             continue
         _ask(engine, [groups[GROUPS // 2]], motion, clip.truth, single)
         order = rng.permutation(GROUPS)
         _ask(engine, [groups[i] for i in order], motion, clip.truth, shuffled)
         if clip.moves and clip.steady:
-            turned += _reversed(engine, pairs, motion, clip, full)
+            groups = engine.encode_many([pair[::-1] for pair in pairs[::-1]])
+            back = Answers()
+            _ask(engine, groups, motion, clip.truth, back)
+            _predict(heads, groups, back)
+            turned += _turned(full.p, back.p, {q.id: q.id for q in motion}, clip)
+            heads_turned += _turned(full.heads, back.heads, {h.name: h.question for h in heads},
+                                    clip)
     return {
         "auroc": {q.id: _auroc_row(full, q.id, rng) for q in book if not q.options},
         "activity_accuracy": _accuracy(full, "activity"),
@@ -113,6 +87,7 @@ def score(model: str = "sim_desk", clips: int = 400, questions: str = "desk") ->
         "temporal_gain": _motion_accuracy(full) - _motion_accuracy(single) if motion else None,
         "shuffled_gain": _motion_accuracy(shuffled) - _motion_accuracy(single) if motion else None,
         "reversal_consistency": float(np.mean(turned)) if turned else None,
+        "heads_reversal_consistency": float(np.mean(heads_turned)) if heads_turned else None,
         "clips": clips,
     }
 
@@ -129,7 +104,7 @@ def print_score(result: dict[str, Any]) -> None:
     for name, value in result["heads"].items():
         print(f"head {name:<19} {value:6.3f}")
     for name in ("activity_accuracy", "ece", "brier", "log_loss", "temporal_gain",
-                 "shuffled_gain", "reversal_consistency"):
+                 "shuffled_gain", "reversal_consistency", "heads_reversal_consistency"):
         value = result[name]
         print(f"{name:<24} {'     -' if value is None else f'{value:6.3f}'}")
     print(f"{result['clips']} clips of {GROUPS} groups, {SIZE[0]}x{SIZE[1]}")
@@ -145,26 +120,30 @@ def _ask(engine: Any, groups: Sequence[Any], questions: Sequence[Question],
             picked = question.options[int(np.argmax(readout.probabilities))]
             into.picked.setdefault(question.id, []).append(picked)
         else:
-            into.p.setdefault(question.id, []).append(float(readout.probabilities[0]))
+            p_yes = calibrated(question, readout.logits)[0]
+            into.p.setdefault(question.id, []).append(float(p_yes))
 
 
-def _reversed(engine: Any, pairs: list[list[np.ndarray]], motion: Sequence[Question], clip: Clip,
-              forward: Answers) -> list[bool]:
-    """Play the clip backwards; whether each P(yes) of its axis moved the right way."""
-    back = Answers()
-    groups = engine.encode_many([pair[::-1] for pair in pairs[::-1]])
-    _ask(engine, groups, motion, clip.truth, back)
-    axis = MOTION[:2] if clip.truth["approaching"] == "yes" or clip.truth["receding"] == "yes" \
-        else MOTION[2:]
+def _predict(heads: Sequence[Head], groups: Sequence[Any], into: Answers) -> None:
+    for head in heads:
+        p = head.predict(groups[-head.window_groups:])
+        into.heads.setdefault(head.name, []).append(p)
+
+
+def _turned(forward: dict[str, list[float]], back: dict[str, list[float]],
+            question_of: dict[str, str], clip: Clip) -> list[bool]:
+    """Whether each P(yes) of the clip's axis moved the right way when it was played backwards."""
+    depth = clip.truth["approaching"] == "yes" or clip.truth["receding"] == "yes"
+    axis = MOTION[:2] if depth else MOTION[2:]
     moved = []
-    for name in axis:
-        if name in back.p:
-            change = back.p[name][0] - forward.p[name][-1]
-            moved.append(change < 0 if clip.truth[name] == "yes" else change > 0)
+    for name, question_id in question_of.items():
+        if question_id in axis:
+            change = back[name][-1] - forward[name][-1]
+            moved.append(change < 0 if clip.truth[question_id] == "yes" else change > 0)
     return moved
 
 
-def _question(heads: Sequence[Any], name: str) -> str:
+def _question(heads: Sequence[Head], name: str) -> str:
     return next(head.question for head in heads if head.name == name)
 
 

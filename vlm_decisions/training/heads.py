@@ -21,6 +21,8 @@ from ..tiers.heads import FEATURE_PATH, Head, write_head
 from .scenes import FPS, GROUP_S
 
 PRESENCE = ("person", "cup", "phone", "laptop", "door_open")
+MOTION = ("approaching", "receding", "moving_left", "moving_right")
+MOTION_GROUPS = 4  # a second: long enough to see a motion, short enough to notice its end
 CAMERAS = ((640, 480), (320, 240), (1280, 720), (480, 480))
 FIRST_SEED = 700_000_000  # no world that the model was trained on
 STRENGTHS = (0.01, 0.1, 1.0, 10.0)
@@ -29,45 +31,69 @@ LEAST_AUROC = 0.97  # a weaker head is not written
 
 @dataclass(frozen=True)
 class Samples:
-    """Pooled features of groups: mean and max (N, D), world of each (N,), truth by question."""
+    """What heads are fitted on.
 
-    mean: np.ndarray
-    max: np.ndarray
+    features: by pooling, (N, D) or (N, 2D). world: of each sample, (N,); clips of one world, and a
+    clip and its reversal, are of one world and never split. truth: by question, (N,) bool.
+    window_groups: groups that the features were pooled over.
+    """
+
+    features: dict[str, np.ndarray]
     world: np.ndarray
     truth: dict[str, np.ndarray]
-
-    def features(self, pooling: str) -> np.ndarray:
-        return self.mean if pooling == "mean" else np.concatenate([self.mean, self.max], axis=1)
+    window_groups: int = 1
 
 
-def draw_samples(engine: Any, clips: int, per_clip: int = 4) -> Samples:
-    """Encode settled moments of `clips` random worlds with the engine."""
-    from tqdm import tqdm
-
+def draw_presence(engine: Any, clips: int, per_clip: int = 4) -> Samples:
+    """Encode single groups, at settled moments of `clips` random worlds."""
     mean, peak, world_of, truth = [], [], [], []
-    for k in tqdm(range(clips), desc="worlds", unit="world"):
-        rng = np.random.default_rng([FIRST_SEED + k, 11])
-        world = World(FIRST_SEED + k, Script.random(FIRST_SEED + k, per_clip * 2.0, (1.6, 2.4)))
-        size = CAMERAS[int(rng.choice(len(CAMERAS), p=(0.5, 0.3, 0.1, 0.1)))]
-        begun = [0.0, *world.script.changes_s]
-        for start in begun[:per_clip]:
+    for k in _progress(clips, "presence"):
+        world, size, rng = _world(k, per_clip * 2.0, (1.6, 2.4))
+        for start in [0.0, *world.script.changes_s][:per_clip]:
             t = start + float(rng.uniform(0.02, 1.6 - GROUP_S))
             group = engine.encode([world.render(t, *size), world.render(t + 1 / FPS, *size)])
             mean.append(group.mean)
             peak.append(group.max)
             world_of.append(k)
             truth.append(world.truth(t + 1 / FPS))
-    ids = truth[0]
-    return Samples(np.stack(mean), np.stack(peak), np.array(world_of),
-                   {i: np.array([t[i] == "yes" for t in truth]) for i in ids if i != "activity"})
+    features = {"mean": np.stack(mean),
+                "mean_max": np.concatenate([np.stack(mean), np.stack(peak)], axis=1)}
+    return Samples(features, np.array(world_of), _truth(truth, PRESENCE))
+
+
+def draw_motion(engine: Any, clips: int, window: int = MOTION_GROUPS) -> Samples:
+    """Encode windows of `window` groups, each inside one segment, forwards and backwards.
+
+    Played backwards the same places and sizes go with the opposite answer, so that only change
+    over time can tell.
+    """
+    rows, world_of, truth = [], [], []
+    length_s = (2 * window - 1) / FPS
+    for k in _progress(clips, "motion"):
+        world, size, rng = _world(100_000 + k, 8 * (length_s + 0.4),
+                                  (length_s + 0.1, length_s + 0.6))
+        begun = [0.0, *world.script.changes_s]
+        moving = [s for s in begun if world.truth(s + 0.01)["activity"] == "idle"] or begun
+        for start in (begun[int(rng.integers(len(begun)))], moving[int(rng.integers(len(moving)))]):
+            times = start + float(rng.uniform(0.0, 0.09)) + np.arange(2 * window) / FPS
+            frames = [world.render(float(t), *size) for t in times]
+            told = world.truth(float(times[-1]))
+            for images, facts in ((frames, told), (frames[::-1], _swapped(told))):
+                groups = engine.encode_many([images[2 * i:2 * i + 2] for i in range(window)])
+                means = np.stack([group.mean for group in groups])
+                rows.append(np.concatenate([means[-1] - means[0], means.mean(axis=0)]))
+                world_of.append(k)
+                truth.append(facts)
+    return Samples({"motion": np.stack(rows)}, np.array(world_of), _truth(truth, MOTION), window)
 
 
 def fit_head(samples: Samples, name: str, engine: Any, trained_on: str) -> Head:
-    """Fit one presence head.
+    """Fit one head; pooling and L2 strength are chosen by cross-validation over worlds.
 
     Raises:
         ValueError: the worlds show only one answer, or the features are not finite.
     """
+    from scipy.special import expit
     from sklearn.linear_model import LogisticRegression
     from sklearn.metrics import roc_auc_score
     from sklearn.model_selection import GroupKFold, cross_val_score
@@ -76,15 +102,15 @@ def fit_head(samples: Samples, name: str, engine: Any, trained_on: str) -> Head:
     if answer.all() or not answer.any():
         raise ValueError(f"head {name!r}: every sample says {'yes' if answer.all() else 'no'}; "
                          "both answers are needed")
-    if not (np.isfinite(samples.mean).all() and np.isfinite(samples.max).all()):
+    if not all(np.isfinite(x).all() for x in samples.features.values()):
         raise ValueError(f"head {name!r}: the features are not finite")
     worlds = int(samples.world.max()) + 1
     fit = samples.world < worlds * 0.6
     warm = (samples.world >= worlds * 0.6) & (samples.world < worlds * 0.8)
     test = samples.world >= worlds * 0.8
     best: tuple[float, str, float] | None = None
-    for pooling in ("mean", "mean_max"):
-        x, _, _ = _standard(samples.features(pooling), fit)
+    for pooling, features in samples.features.items():
+        x, _, _ = _standard(features, fit)
         for strength in STRENGTHS:
             model = LogisticRegression(C=strength, max_iter=400)
             score = float(np.mean(cross_val_score(
@@ -94,43 +120,65 @@ def fit_head(samples: Samples, name: str, engine: Any, trained_on: str) -> Head:
                 best = score, pooling, strength
     assert best is not None
     _, pooling, strength = best
-    x, centre, scale = _standard(samples.features(pooling), fit)
+    x, centre, scale = _standard(samples.features[pooling], fit)
     model = LogisticRegression(C=strength, max_iter=1000).fit(x[fit], answer[fit])
     weight = (model.coef_[0] / scale).astype(np.float32)
     bias = float(model.intercept_[0] - centre @ weight)
-    logits = samples.features(pooling) @ weight + bias
+    logits = samples.features[pooling] @ weight + bias
     temperature = _temperature(logits[warm], answer[warm])
-    p = 1 / (1 + np.exp(-logits[test] / temperature))
+    p = expit(logits[test] / temperature)
     metrics = {"auroc": float(roc_auc_score(answer[test], p)),
                "accuracy": float(np.mean((p > 0.5) == answer[test])),
                "brier": float(np.mean((p - answer[test]) ** 2)), "samples": int(test.sum())}
-    return Head(name=name, question=name, pooling=pooling, weight=weight,
-                bias=bias, temperature=temperature,
-                fingerprint=engine.fingerprint, pixel_budget=engine.pixel_budget,
+    return Head(name=name, question=name, pooling=pooling, weight=weight, bias=bias,
+                temperature=temperature, fingerprint=engine.fingerprint,
+                pixel_budget=engine.pixel_budget, window_groups=samples.window_groups,
                 feature_path=FEATURE_PATH, metrics=metrics, trained_on=trained_on)
 
 
-def train_desk_heads(model: str, out: Path, clips: int,
-                     names: Sequence[str] = PRESENCE) -> list[Head]:
-    """Train the heads `names` for `model` and write those that are good enough to `out`."""
+def train_desk_heads(model: str, out: Path, clips: int) -> list[Head]:
+    """Train every head for `model` and write those that are good enough to `out`."""
     from ..engine.engine import Engine
 
     engine = Engine.load(model)
-    samples = draw_samples(engine, clips)
-    trained_on = f"{len(samples.world)} moments of {clips} simulated desks"
     out.mkdir(parents=True, exist_ok=True)
     written = []
-    for name in names:
-        head = fit_head(samples, name, engine, trained_on)
-        path = out / f"{name}.npz"
-        if head.metrics["auroc"] < LEAST_AUROC:
-            print(f"{name}: AUROC {head.metrics['auroc']:.3f} on held-out worlds is below "
-                  f"{LEAST_AUROC}: not written")
-            path.unlink(missing_ok=True)
-            continue
-        write_head(path, head)
-        written.append(Head.load(path))
+    for samples in (draw_presence(engine, clips), draw_motion(engine, clips)):
+        trained_on = f"{len(samples.world)} clips of {clips} simulated desks"
+        for name in samples.truth:
+            head = fit_head(samples, name, engine, trained_on)
+            path = out / f"{name}.npz"
+            if head.metrics["auroc"] < LEAST_AUROC:
+                print(f"{name}: AUROC {head.metrics['auroc']:.3f} on held-out worlds is below "
+                      f"{LEAST_AUROC}: not written")
+                path.unlink(missing_ok=True)
+                continue
+            write_head(path, head)
+            written.append(Head.load(path))
     return written
+
+
+def _world(k: int, duration_s: float, segment_s: tuple[float, float]) -> tuple[
+        World, tuple[int, int], np.random.Generator]:
+    rng = np.random.default_rng([FIRST_SEED + k, 11])
+    world = World(FIRST_SEED + k, Script.random(FIRST_SEED + k, duration_s, segment_s))
+    return world, CAMERAS[int(rng.choice(len(CAMERAS), p=(0.5, 0.3, 0.1, 0.1)))], rng
+
+
+def _truth(told: Sequence[dict[str, str]], names: Sequence[str]) -> dict[str, np.ndarray]:
+    return {name: np.array([facts[name] == "yes" for facts in told]) for name in names}
+
+
+def _swapped(facts: dict[str, str]) -> dict[str, str]:
+    """Return the truth of a clip played backwards."""
+    pairs = (("approaching", "receding"), ("moving_left", "moving_right"))
+    return {**facts, **{a: facts[b] for a, b in pairs}, **{b: facts[a] for a, b in pairs}}
+
+
+def _progress(count: int, name: str) -> Any:
+    from tqdm import tqdm
+
+    return tqdm(range(count), desc=name, unit="world", disable=None)
 
 
 def _standard(x: np.ndarray, fit: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

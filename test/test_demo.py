@@ -1,0 +1,47 @@
+"""The main job end to end: camera process, node process, DDS, the embedded model, the score."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("rclpy", reason="rclpy is not installed")
+
+
+def command(*args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "vlm_decisions.cli", *args], timeout=240,
+                          capture_output=True, text=True, check=False)
+
+
+def test_demo_decides_and_scores(tmp_path):
+    out, picture = tmp_path / "demo.json", tmp_path / "demo.png"
+    done = command("demo", "--seconds", "10", "--json", str(out), "--picture", str(picture))
+    assert done.returncode == 0, done.stderr
+    assert "truth" in done.stdout and "decisions; right in" in done.stdout
+    summary = json.loads(out.read_text())
+    assert {"decisions", "accuracy", "age_ms", "questions"} <= summary.keys()
+    assert summary["decisions"] > 100 and summary["judged"] > 50
+    assert 0 < summary["age_ms"]["p50"] <= summary["age_ms"]["p95"]
+    assert summary["questions"]["person"]["accuracy"] >= 0.9
+    assert len(summary["questions"]) == 16
+    assert summary["accuracy"] >= 0.6  # some questions are harder for it: see docs/model.md
+    assert picture.stat().st_size > 10_000
+
+
+def test_demo_says_which_part_failed(tmp_path):
+    done = command("demo", "--seconds", "5", "--questions", str(tmp_path / "absent.yaml"))
+    assert done.returncode == 1
+    assert "absent.yaml" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_bench_tick_reports_its_keys(tmp_path):
+    out = tmp_path / "tick.json"
+    done = command("bench", "tick", "--seconds", "5", "--json", str(out))
+    assert done.returncode == 0, done.stderr
+    result = json.loads(out.read_text())
+    assert {"groups", "answered", "dropped", "questions", "message_to_runtime_ms",
+            "tick_ms"} <= result.keys()
+    assert result["answered"] > 5 and result["questions"] == 16
