@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import threading
 import time
 from collections import deque
@@ -37,6 +38,9 @@ __all__ = ["EngineLike", "Runtime", "RuntimeSettings", "RuntimeStats"]
 
 #: Pieces of dead-time work after one group; more than any stream has.
 MAX_IDLE_PIECES = 64
+
+#: Longest turn of one thread of the interpreter while another waits, seconds.
+SWITCH_S = 0.0005
 
 
 class Runtime:
@@ -226,6 +230,9 @@ class Runtime:
         """Start the engine thread, which loads the engine. Once only."""
         if self._thread is not None or self._worker is not None:
             raise RuntimeError("a runtime is started once")
+        # The camera's thread shares the interpreter with the engine's: at Python's 5 ms a turn an
+        # image would wait longer than its own handling takes.
+        sys.setswitchinterval(min(SWITCH_S, sys.getswitchinterval()))
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._thread.start()
         atexit.register(self.stop)  # an engine must not be cut off in mid-computation

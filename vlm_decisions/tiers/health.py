@@ -156,10 +156,11 @@ def grey_copy(image: np.ndarray) -> np.ndarray:
     """Return uint8 (h, w), the longer side at most WIDTH, area-averaged."""
     height, width = image.shape[:2]
     scale = WIDTH / max(height, width)
+    grey = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY)  # first: one channel to average, not three
     if scale < 1:
         size = (max(1, round(width * scale)), max(1, round(height * scale)))
-        image = cv2.resize(image, size, interpolation=cv2.INTER_AREA)
-    return cv2.cvtColor(image, cv2.COLOR_RGB2GRAY)
+        grey = cv2.resize(grey, size, interpolation=cv2.INTER_AREA)
+    return grey
 
 
 def same_image(one: np.ndarray, other: np.ndarray) -> bool:
