@@ -33,7 +33,7 @@ def test_motion_heads_read_time(result):
 
 
 def test_shipped_heads_fit_the_shipped_model(result):
-    """Motion heads lose where a window reaches back over a change: these clips have such windows."""
+    """Motion heads lose where a window reaches back over a change, as it does in some clips."""
     shipped = [Head.load(path) for path in sorted(share_file("heads").glob("*.npz"))]
     assert {"person", "approaching", "receding"} <= {head.name for head in shipped}
     for head in shipped:

@@ -1,7 +1,7 @@
 """Every refusal of the engine, by name. All are raised before any model computation."""
 
 
-class EngineError(Exception):
+class EngineError(ValueError):
     """Base of all refusals of the engine."""
 
 

@@ -71,9 +71,16 @@ def run_live(source: str, *, model: str = "sim_desk", questions: str | None = "d
     def decided(decision: Decision) -> None:
         watch.take(decision)
         if writer:
-            writer.append(decision)
+            writer.write(decision)
 
-    runtime = Runtime(load, book, on_decision=decided, on_error=_complain, settings=settings,
+    said: set[str] = set()
+
+    def complain(message: str) -> None:
+        if message not in said:  # a fault that repeats is told once
+            said.add(message)
+            print(message, file=sys.stderr)
+
+    runtime = Runtime(load, book, on_decision=decided, on_error=complain, settings=settings,
                       head_paths=[resources.share_dir() / "heads"])
     runtime.start()
     try:
@@ -159,9 +166,4 @@ def _display() -> bool:
     """Whether a window can be shown; asking OpenCV where it cannot would end the process."""
     return sys.platform == "darwin" or bool(
         os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
-
-
-def _complain(message: str) -> None:
-    print(message, file=sys.stderr)
-
 
