@@ -523,11 +523,6 @@ def test_simulated_clock(tmp_path):
 
 def test_embedded_model_answers_about_its_own_world(tmp_path):
     """The real model on the simulated desk: a person in view is seen, an empty desk is not."""
-    from vlm_decisions import resources
-
-    folder = resources.package_dir() / "models" / "sim_desk"
-    if not (folder / "model.safetensors").is_file():
-        pytest.skip(f"there is no trained model in {folder}")
     from vlm_decisions.ros.session import load_engine
     from vlm_decisions.sim.script import Script, Segment, State
     from vlm_decisions.sim.world import World
