@@ -1,0 +1,1 @@
+"""The subcommands of `vlm-decisions`: one module each, with `add(commands)`."""

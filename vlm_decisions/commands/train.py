@@ -1,0 +1,47 @@
+"""`vlm-decisions train`: the embedded model and Tier 1 heads."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from .arguments import Commands
+
+
+def add(commands: Commands) -> None:
+    train = commands.add_parser("train", help="train the embedded model or its heads")
+    what = train.add_subparsers(required=True, metavar="WHAT")
+    model = what.add_parser("model", help="the embedded model, on the simulated desk")
+    model.add_argument("--work", type=Path, default=Path("training/sim_desk"),
+                       help="folder of checkpoints; a stopped run goes on from it [%(default)s]")
+    model.add_argument("--out", type=Path, default=Path("training/sim_desk/checkpoint"),
+                       help="where the finished checkpoint goes [%(default)s]")
+    model.add_argument("--vision-steps", type=int, default=None)
+    model.add_argument("--language-steps", type=int, default=None)
+    model.add_argument("--strips", type=int, default=None,
+                       help="clips of 4 s that the language model learns from")
+
+    def run_model(options: argparse.Namespace) -> int:
+        from ..training.model import train_model
+
+        given = {"vision_steps": options.vision_steps, "language_steps": options.language_steps,
+                 "strips": options.strips}
+        size = train_model(options.work, options.out,
+                           **{name: value for name, value in given.items() if value is not None})
+        print(f"{options.out}: {size / 1e6:.1f} MB")
+        return 0
+
+    model.set_defaults(run=run_model)
+    heads = what.add_parser("heads", help="Tier 1 heads for the simulated desk")
+    heads.add_argument("--model", default="sim_desk", help="the model they are for [sim_desk]")
+    heads.add_argument("--out", type=Path, default=Path("heads"), help="folder [%(default)s]")
+    heads.add_argument("--clips", type=int, default=1200, help="worlds to learn from [1200]")
+
+    def run_heads(options: argparse.Namespace) -> int:
+        from ..training.heads import train_desk_heads
+
+        for head in train_desk_heads(options.model, options.out, options.clips):
+            print(f"{head.source}: AUROC {head.metrics['auroc']:.3f} on held-out worlds")
+        return 0
+
+    heads.set_defaults(run=run_heads)
