@@ -14,7 +14,7 @@ def config(tokenizer: Any) -> Any:
     from transformers import Qwen3_5Config
 
     ids = tokenizer.convert_tokens_to_ids
-    layers = 4
+    layers = 6
     return Qwen3_5Config(
         text_config={
             "vocab_size": len(tokenizer), "hidden_size": 128, "intermediate_size": 384,
@@ -31,7 +31,7 @@ def config(tokenizer: Any) -> Any:
             "eos_token_id": ids("<|im_end|>"), "pad_token_id": ids("<|endoftext|>"),
         },
         vision_config={
-            "depth": 4, "hidden_size": 128, "intermediate_size": 384, "num_heads": 4,
+            "depth": 5, "hidden_size": 160, "intermediate_size": 480, "num_heads": 5,
             "patch_size": PATCH, "spatial_merge_size": MERGE, "temporal_patch_size": TEMPORAL,
             "out_hidden_size": 128, "num_position_embeddings": 64, "deepstack_visual_indexes": [],
         },

@@ -69,17 +69,15 @@ class Run:
         """How often the stage was resumed: a resumed run draws other data than its first part."""
         return self._epochs.get(stage, 0)
 
-    def save(self, stage: str, step: int, modules: Mapping[str, Any], optimiser: Any,
-             schedule: Any) -> None:
+    def save(self, stage: str, step: int, modules: Mapping[str, Any], optimiser: Any) -> None:
         path = self.folder / f"{stage}.pt"
         state = {"step": step, "epoch": self.epoch(stage), "optimiser": optimiser.state_dict(),
-                 "schedule": schedule.state_dict(),
                  "modules": {name: m.state_dict() for name, m in modules.items()}}
         torch.save(state, path.with_suffix(".tmp"))
         os.replace(path.with_suffix(".tmp"), path)
 
-    def restore(self, stage: str, modules: Mapping[str, Any], optimiser: Any = None,
-                schedule: Any = None, *, partial: bool = False) -> int:
+    def restore(self, stage: str, modules: Mapping[str, Any], optimiser: Any = None, *,
+                partial: bool = False) -> int:
         """Load the stage's checkpoint into `modules`; the step it had reached, 0 without one.
 
         With `partial`, modules of the checkpoint that are not asked for are left out.
@@ -94,6 +92,5 @@ class Run:
             module.load_state_dict(state["modules"][name])
         if optimiser is not None:
             optimiser.load_state_dict(state["optimiser"])
-            schedule.load_state_dict(state["schedule"])
         self._epochs[stage] = state["epoch"] + 1
         return int(state["step"])

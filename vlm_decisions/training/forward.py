@@ -17,8 +17,27 @@ from torch import Tensor
 from transformers.models.qwen3_5.modeling_qwen3_5 import (
     apply_rotary_pos_emb,
     apply_rotary_pos_emb_vision,
-    torch_chunk_gated_delta_rule,
 )
+
+CHUNK = 256
+
+
+def _weights(scores: Tensor) -> Tensor:
+    return scores.softmax(-1, dtype=torch.float32).to(scores.dtype)
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Softmax attention, written out: the fused kernel's bfloat16 backward pass is slow on CPUs.
+
+    `mask` is added to the scores: 0 or -inf.
+    """
+    scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
+    return _weights(scores if mask is None else scores + mask.to(scores.dtype)) @ v
+
+
+def _future(length: int) -> Tensor:
+    """(length, length) mask of what a token must not see: -inf above the diagonal, else 0."""
+    return torch.full((length, length), -torch.inf).triu(1)
 
 
 def vision_features(visual: Any, pixels: Tensor, grid: tuple[int, int]) -> Tensor:
@@ -49,7 +68,7 @@ def vision_features(visual: Any, pixels: Tensor, grid: tuple[int, int]) -> Tenso
         attention = block.attn
         q, k, v = attention.qkv(block.norm1(h)).view(n, p, 3, attention.num_heads, -1).unbind(2)
         q, k = apply_rotary_pos_emb_vision(q, k, cos, sin)
-        out = F.scaled_dot_product_attention(*(a.transpose(1, 2) for a in (q, k, v)))
+        out = _attend(*(a.transpose(1, 2) for a in (q, k, v)))
         h = h + attention.proj(out.transpose(1, 2).reshape(n, p, -1))
         h = h + block.mlp(block.norm2(h))
     merger = visual.merger
@@ -80,98 +99,188 @@ def _project(attention: Any, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tenso
     return q, k, v, gate.reshape(*x.shape[:-1], -1)
 
 
-def _delta(net: Any, x: Tensor, state: LayerState | None, chunk: int) -> tuple[Tensor, LayerState]:
+def _delta_rule(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor,
+                state: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Run the gated delta rule over one chunk (Yang et al., arXiv:2412.06464, its chunk form).
+
+    The writes of a chunk depend on each other through one triangular system; solving it at once
+    costs a few large operations, where a small model's time goes into many small ones.
+
+    Args:
+        q: (B, H, L, K), normalised.
+        k: (B, H, L, K), normalised.
+        v: (B, H, L, V).
+        g: (B, H, L) log decay.
+        beta: (B, H, L) write strength.
+        state: (B, H, K, V) from before the chunk.
+
+    Returns:
+        The outputs (B, H, L, V) and the state after the chunk.
+    """
+    length, dim = q.shape[2], v.shape[-1]
+    total = g.cumsum(-1)
+    decay = (total[..., :, None] - total[..., None, :] + _future(length)).exp()
+    grown = total.exp()[..., None]
+    written = k * beta[..., None]
+    system = written @ k.transpose(-1, -2) * decay  # only read below its diagonal
+    right = torch.cat([v * beta[..., None], written * grown], dim=-1)
+    solved = torch.linalg.solve_triangular(system, right, upper=False, unitriangular=True)
+    new = solved[..., :dim]
+    out = q @ k.transpose(-1, -2) * decay
+    if state is None:
+        out = out @ new
+    else:
+        new = new - solved[..., dim:] @ state
+        out = out @ new + (q * grown) @ state
+    left = (total[..., -1:] - total).exp()[..., None]
+    after = (k * left).transpose(-1, -2) @ new
+    if state is not None:
+        after = after + state * total[..., -1].exp()[..., None, None]
+    return out, after
+
+
+def _unit(x: Tensor) -> Tensor:
+    return x * (x.square().sum(-1, keepdim=True) + 1e-6).rsqrt()
+
+
+def _delta(net: Any, x: Tensor, state: LayerState | None) -> tuple[Tensor, LayerState]:
     """Gated DeltaNet over (B, L, D), from a state (recurrent, conv window) or from nothing."""
     b, length, _ = x.shape
-    mixed = net.in_proj_qkv(x).transpose(1, 2)
+    mixed = net.in_proj_qkv(x)
     width = net.conv_kernel_size - 1
-    before = mixed.new_zeros(b, mixed.shape[1], width) if state is None else state.second
-    mixed = torch.cat([before, mixed], dim=2)
-    window = mixed[:, :, -width:]
-    mixed = F.silu(F.conv1d(mixed, net.conv1d.weight, groups=mixed.shape[1])).transpose(1, 2)
+    before = mixed.new_zeros(b, width, mixed.shape[2]) if state is None else state.second
+    mixed = torch.cat([before, mixed], dim=1)
+    window = mixed[:, -width:]
+    mixed = F.conv1d(mixed.transpose(1, 2), net.conv1d.weight, groups=mixed.shape[2])
+    mixed = F.silu(mixed.transpose(1, 2).float())
     q, k, v = mixed.split([net.key_dim, net.key_dim, net.value_dim], dim=-1)
-    q, k = (a.reshape(b, length, -1, net.head_k_dim) for a in (q, k))
-    v = v.reshape(b, length, -1, net.head_v_dim)
-    g = -net.A_log.exp() * F.softplus(net.in_proj_a(x) + net.dt_bias)
-    out, recurrent = torch_chunk_gated_delta_rule(
-        q, k, v, g=g, beta=net.in_proj_b(x).sigmoid(), chunk_size=chunk,
-        initial_state=None if state is None else state.first, output_final_state=True,
-        use_qk_l2norm_in_kernel=True)
+    q, k, v = (a.reshape(b, length, -1, net.head_k_dim).transpose(1, 2) for a in (q, k, v))
+    g = -net.A_log.float().exp() * F.softplus(net.in_proj_a(x).float() + net.dt_bias)
+    g, beta = g.transpose(1, 2), net.in_proj_b(x).float().sigmoid().transpose(1, 2)
+    q, k = _unit(q) * net.head_k_dim**-0.5, _unit(k)
+    recurrent, outs = None if state is None else state.first, []
+    with torch.autocast("cpu", enabled=False):  # small products, and their errors add up
+        for at in range(0, length, CHUNK):
+            part = slice(at, at + CHUNK)
+            out, recurrent = _delta_rule(q[:, :, part], k[:, :, part], v[:, :, part],
+                                         g[..., part], beta[..., part], recurrent)
+            outs.append(out)
+    out = torch.cat(outs, dim=2).transpose(1, 2)
     z = net.in_proj_z(x).reshape(-1, net.head_v_dim)
     out = net.norm(out.reshape(-1, net.head_v_dim), z).reshape(b, length, -1)
     return net.out_proj(out), LayerState(recurrent, window)
 
 
-def prefix(model: Any, embeds: Tensor, positions: Tensor) -> tuple[Tensor, list[LayerState]]:
+def _gated(layer: Any, h: Tensor, out: Tensor, gate: Tensor) -> Tensor:
+    """Return the layer's output: heads' results (B, H, L, d) of the tokens `h` (B, L, D)."""
+    return _feed(layer, h + layer.self_attn.o_proj(
+        out.transpose(1, 2).flatten(2) * gate.sigmoid()))
+
+
+def _feed(layer: Any, h: Tensor) -> Tensor:
+    return h + layer.mlp(layer.post_attention_layernorm(h))
+
+
+def prefix(model: Any, embeds: Tensor, positions: Tensor,
+           wanted: Tensor) -> tuple[list[Tensor], list[LayerState]]:
     """Run the shared prefix.
 
     Args:
-        model: transformers' `Qwen3_5TextModel`.
+        model: transformers' `Qwen3_5TextModel`, whose last layer is full attention.
         embeds: (B, P, D) input embeddings with the visual features in place.
         positions: (3, P) M-RoPE positions, the same for every clip.
+        wanted: (W,) indices of the tokens whose states are returned; the last layer runs for no
+            other token.
 
     Returns:
-        The last hidden states (B, P, D) after the final norm and each layer's state.
+        Hidden states (B, W, D) after each layer, before the final norm, and each layer's state.
     """
-    h, states = embeds, []
+    h, every, states = embeds, [], []
     cos, sin = model.rotary_emb(h, positions[:, None, :])
+    mask = _future(h.shape[1])
     for layer in model.layers:
         x = layer.input_layernorm(h)
         if layer.block_type == "linear_attention":
-            out, state = _delta(layer.linear_attn, x, None, 64)
+            out, state = _delta(layer.linear_attn, x, None)
+            states.append(state)
+            h = _feed(layer, h + out)
         else:
-            attention = layer.self_attn
-            q, k, v, gate = _project(attention, x, cos, sin)
-            times = attention.num_key_value_groups
-            out = F.scaled_dot_product_attention(q, _repeat(k, times), _repeat(v, times),
-                                                 is_causal=True)
-            out = attention.o_proj(out.transpose(1, 2).flatten(2) * gate.sigmoid())
-            state = LayerState(k, v)
-        states.append(state)
-        h = h + out
-        h = h + layer.mlp(layer.post_attention_layernorm(h))
-    return model.norm(h), states
+            q, k, v, gate = _project(layer.self_attn, x, cos, sin)
+            times = layer.self_attn.num_key_value_groups
+            k, v = _repeat(k, times), _repeat(v, times)
+            states.append(LayerState(k, v))
+            if layer is model.layers[-1]:
+                out = _attend(q[:, :, wanted], k, v, mask[wanted])
+                every.append(_gated(layer, h[:, wanted], out, gate[:, wanted]))
+                return every, states
+            h = _gated(layer, h, _attend(q, k, v, mask), gate)
+        every.append(h[:, wanted])
+    raise ValueError("the last layer must be full attention")
 
 
-def fork(model: Any, states: list[LayerState], embeds: Tensor, start: int) -> list[Tensor]:
+def _attend_fork(q: Tensor, k: Tensor, v: Tensor, state: LayerState, mask: Tensor) -> Tensor:
+    """Attention of N suffixes per clip to the clip's prefix and, each, to itself.
+
+    Args:
+        q: (B, H, N, Q, d), scaled.
+        k: (B, H, N, L, d) keys of the suffixes.
+        v: (B, H, N, L, d) their values.
+        state: keys and values (B, H, P, d) of the prefix.
+        mask: added to the suffixes' own scores (B, H, N, Q, L).
+
+    Returns:
+        (B, H, N, Q, d)
+    """
+    b, heads, n, queries, dim = q.shape
+    before = q.flatten(2, 3) @ state.first.transpose(-1, -2)
+    own = q @ k.transpose(-1, -2)
+    scores = torch.cat([before.view(b, heads, n, queries, -1), own + mask.to(own.dtype)], dim=-1)
+    weights = _weights(scores)
+    past = state.first.shape[2]
+    out = weights[..., :past].flatten(2, 3) @ state.second
+    return out.view(b, heads, n, queries, dim) + weights[..., past:] @ v
+
+
+def fork(model: Any, states: list[LayerState], embeds: Tensor, start: int,
+         last: Tensor) -> list[Tensor]:
     """Run N suffixes per clip, each from the clip's state, none seeing another.
 
     Args:
-        model: transformers' `Qwen3_5TextModel`.
+        model: transformers' `Qwen3_5TextModel`, whose last layer is full attention.
         states: from `prefix`, for B clips.
         embeds: (B, N, L, D) suffix embeddings, padded on the right.
         start: position of the first suffix token.
+        last: (B, N) index of each suffix's last token.
 
     Returns:
-        Hidden states (B, N, L, D) after each layer, before the final norm.
+        Hidden states (B, N, D) of the last tokens after each layer, before the final norm.
     """
     b, n, length, dim = embeds.shape
     positions = torch.arange(start, start + length)
     cos, sin = model.rotary_emb(embeds, positions.view(1, 1, -1).expand(3, 1, -1))
     folded_cos, folded_sin = cos.repeat(1, n, 1), sin.repeat(1, n, 1)
-    h, every = embeds.reshape(b * n, length, dim), []
-    mask: Tensor | None = None
+    mask = _future(length)
+    at = last + torch.arange(n) * length  # (B, N) among the clip's folded suffixes
+    rows = torch.arange(b)[:, None]
+    h, every = embeds.reshape(b, n * length, dim), []
     for layer, state in zip(model.layers, states, strict=True):
         x = layer.input_layernorm(h)
         if layer.block_type == "linear_attention":
             own = LayerState(state.first.repeat_interleave(n, 0),
                              state.second.repeat_interleave(n, 0))
-            out, _ = _delta(layer.linear_attn, x, own, min(64, max(16, length)))
+            out, _ = _delta(layer.linear_attn, x.view(b * n, length, dim), own)
+            h = _feed(layer, h + out.reshape(b, n * length, dim))
         else:
-            attention = layer.self_attn
-            q, k, v, gate = _project(attention, x.reshape(b, n * length, dim), folded_cos,
-                                     folded_sin)
-            k, v = torch.cat([state.first, k], dim=2), torch.cat([state.second, v], dim=2)
-            if mask is None:
-                block = torch.ones(length, length, dtype=torch.bool).tril()
-                mask = torch.cat([torch.ones(n * length, state.first.shape[2], dtype=torch.bool),
-                                  torch.block_diag(*[block] * n)], dim=1)
-            times = attention.num_key_value_groups
-            out = F.scaled_dot_product_attention(q, _repeat(k, times), _repeat(v, times),
-                                                 attn_mask=mask)
-            out = attention.o_proj(out.transpose(1, 2).flatten(2) * gate.sigmoid())
-            out = out.reshape(b * n, length, dim)
-        h = h + out
-        h = h + layer.mlp(layer.post_attention_layernorm(h))
-        every.append(h.reshape(b, n, length, dim))
-    return every
+            q, k, v, gate = _project(layer.self_attn, x, folded_cos, folded_sin)
+            times = layer.self_attn.num_key_value_groups
+            q = q * q.shape[-1] ** -0.5
+            k, v = (_repeat(a, times).unflatten(2, (n, length)) for a in (k, v))
+            if layer is model.layers[-1]:
+                ends = q.transpose(1, 2)[rows, at].transpose(1, 2)[:, :, :, None]
+                out = _attend_fork(ends, k, v, state, mask[last][:, None, :, None])
+                every.append(_gated(layer, h[rows, at], out[:, :, :, 0], gate[rows, at]))
+                return every
+            out = _attend_fork(q.unflatten(2, (n, length)), k, v, state, mask)
+            h = _gated(layer, h, out.flatten(2, 3), gate)
+        every.append(h[rows, at])
+    raise ValueError("the last layer must be full attention")

@@ -25,10 +25,12 @@ from .vision import FLAGS, POSE, flags_of, pose_of
 
 SETTLED_S, MOTION_S = 0.14, 0.4  # how long a state must have held to be asked about
 MOTION_GROUPS = 2
-EXITS = {2: 0.25, 4: 1.0}  # depth -> weight of its answer loss
-GROUP_SHARE = {"presence": 0.28, "holding": 0.06, "relation": 0.2, "motion": 0.4,
+MOTION_WEIGHT = 3.0  # motion is known for few groups and learnt last
+EXITS = {2: 0.2, 4: 0.4, 6: 1.0}  # depth -> weight of its answer loss
+GROUP_SHARE = {"presence": 0.26, "holding": 0.06, "relation": 0.24, "motion": 0.38,
                "activity": 0.06, "choice": 1.0}  # what is learnt last is asked most
 MOTION_FLAGS = [FLAGS.index(n) for n in ("approaching", "receding", "left", "right")]
+MOTION_POSE = [POSE.index(n) for n in ("vx", "vs")]
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,34 @@ def layout(template: PromptTemplate, n: int, rows: int, columns: int) -> Layout:
                   torch.tensor(ends), at)
 
 
+@dataclass(frozen=True)
+class SceneLabels:
+    """What the states behind the groups of B clips should hold; weights are 0 where unknown."""
+
+    flags: Tensor  # (B, n, FLAGS)
+    flag_weights: Tensor
+    pose: Tensor  # (B, n, POSE)
+    pose_weights: Tensor
+
+    @staticmethod
+    def of(clips: Sequence[Clip]) -> SceneLabels:
+        rows: tuple[list[Any], ...] = ([], [], [], [])
+        for clip in clips:
+            for g in range(clip.n):
+                moment = clip.strip.moments[clip.end - clip.n + 1 + g]
+                settled = float(moment.since_s >= SETTLED_S)
+                moves = float(g + 1 >= MOTION_GROUPS and moment.since_s >= MOTION_S)
+                pose, known = pose_of(moment)
+                flag_weights, pose_weights = np.full(len(FLAGS), settled), np.array(known) * settled
+                flag_weights[MOTION_FLAGS] = moves * MOTION_WEIGHT
+                pose_weights[MOTION_POSE] *= moves * MOTION_WEIGHT
+                for row, value in zip(rows, (flags_of(moment), flag_weights, pose, pose_weights),
+                                      strict=True):
+                    row.append(value)
+        return SceneLabels(*(torch.tensor(np.array(row), dtype=torch.float32)
+                             .view(len(clips), clips[0].n, -1) for row in rows))
+
+
 class Scratchpad(nn.Module):
     """Linear label layers on the state behind each group; only used in training."""
 
@@ -97,30 +127,13 @@ class Scratchpad(nn.Module):
         self.flags = nn.Linear(dim, len(FLAGS))
         self.pose = nn.Linear(dim, len(POSE))
 
-    def loss(self, hidden: Tensor, clips: Sequence[Clip]) -> Tensor:
+    def loss(self, hidden: Tensor, want: SceneLabels) -> Tensor:
         """Loss of the states (B, n, dim) behind the groups of each clip."""
-        flags, known_flags, pose, known_pose = [], [], [], []
-        for clip in clips:
-            for g in range(clip.n):
-                moment = clip.strip.moments[clip.end - clip.n + 1 + g]
-                sure = float(moment.since_s >= SETTLED_S)
-                mask = np.full(len(FLAGS), sure)
-                if g + 1 < MOTION_GROUPS or moment.since_s < MOTION_S:
-                    mask[MOTION_FLAGS] = 0
-                values, known = pose_of(moment)
-                flags.append(flags_of(moment))
-                known_flags.append(mask)
-                pose.append(values)
-                known_pose.append(np.array(known) * sure)
-        b, n, _ = hidden.shape
-
-        def tensor(rows: list[Any]) -> Tensor:
-            return torch.tensor(np.array(rows), dtype=torch.float32).view(b, n, -1)
-
-        kf, kp = tensor(known_flags), tensor(known_pose)
-        f = F.binary_cross_entropy_with_logits(self.flags(hidden), tensor(flags), reduction="none")
-        p = F.smooth_l1_loss(self.pose(hidden), tensor(pose), reduction="none", beta=0.3)
-        return 2 * (f * kf).sum() / kf.sum().clamp(min=1) + (p * kp).sum() / kp.sum().clamp(min=1)
+        flags = F.binary_cross_entropy_with_logits(self.flags(hidden), want.flags,
+                                                   reduction="none")
+        pose = F.smooth_l1_loss(self.pose(hidden), want.pose, reduction="none", beta=0.3)
+        return (2 * (flags * want.flag_weights).sum() / want.flag_weights.sum().clamp(min=1)
+                + (pose * want.pose_weights).sum() / want.pose_weights.sum().clamp(min=1))
 
 
 class Asker:
@@ -189,8 +202,9 @@ class Student:
         self.pad_id = tokenizer.pad_token_id
         self._layouts: dict[tuple[int, int, int], Layout] = {}
 
-    def prefix(self, clips: Sequence[Clip]) -> tuple[Tensor, list[forward.LayerState], Layout]:
-        """Run the shared prefix of clips of one length and grid."""
+    def prefix(self, clips: Sequence[Clip]
+               ) -> tuple[list[Tensor], list[forward.LayerState], Layout]:
+        """Run the shared prefix of clips of one length and grid; states behind each group."""
         width, height = clips[0].strip.size
         n, rows, columns = clips[0].n, height // 32, width // 32
         key = (n, rows, columns)
@@ -201,8 +215,8 @@ class Student:
         visual = torch.from_numpy(features.astype(np.float32)).flatten(1, 2)
         embeds = self.model.embed_tokens(plan.ids).expand(len(clips), -1, -1).clone()
         embeds[:, plan.visual] = visual
-        hidden, states = forward.prefix(self.model, embeds, plan.positions)
-        return hidden, states, plan
+        every, states = forward.prefix(self.model, embeds, plan.positions, plan.ends)
+        return every, states, plan
 
     def answer_logits(self, states: list[forward.LayerState], plan: Layout,
                       suffixes: Sequence[Sequence[Sequence[int]]],
@@ -212,8 +226,7 @@ class Student:
         ids = torch.tensor([[list(s) + [self.pad_id] * (longest - len(s)) for s in row]
                             for row in suffixes])
         last = torch.tensor([[len(s) - 1 for s in row] for row in suffixes])
-        every = forward.fork(self.model, states, self.model.embed_tokens(ids), plan.next_position)
-        index = last[:, :, None, None].expand(-1, -1, 1, every[0].shape[-1])
+        every = forward.fork(self.model, states, self.model.embed_tokens(ids), plan.next_position,
+                             last)
         heads = self.model.embed_tokens.weight
-        return {d: self.model.norm(every[d - 1].gather(2, index)[:, :, 0]) @ heads.T
-                for d in depths}
+        return {d: (self.model.norm(every[d - 1]) @ heads.T).float() for d in depths}

@@ -9,12 +9,23 @@ import torch
 import torch.nn.functional as F
 
 from .checkpoints import Run
-from .language import EXITS, MOTION_S, SETTLED_S, Asker, Clip, Scratchpad, Student
+from .language import (
+    EXITS,
+    MOTION_S,
+    SETTLED_S,
+    Asker,
+    Clip,
+    SceneLabels,
+    Scratchpad,
+    Student,
+)
+from .optimiser import Optimiser
 from .strips import GROUPS, StripStore, encode, with_moments
 
-CLIPS, YES_NO, CHOICES = 20, 8, 1
+YES_NO, CHOICES = 7, 1
+STEP_TOKENS = 7700  # clips of a step: as many as cost about this much, prefix and questions
 LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16)
-LENGTH_SHARE = (0.08, 0.14, 0.18, 0.22, 0.14, 0.14, 0.06, 0.04)
+LENGTH_SHARE = (0.06, 0.12, 0.14, 0.22, 0.16, 0.18, 0.07, 0.05)
 SIZE_SHARE = {(160, 128): 0.8, (192, 96): 0.1, (128, 128): 0.1}
 VALIDATION_SEEDS = 900_000_000
 REPORT = ("person", "second_person", "door_open", "cup", "phone", "laptop", "pen", "holding_cup",
@@ -22,9 +33,10 @@ REPORT = ("person", "second_person", "door_open", "cup", "phone", "laptop", "pen
           "approaching", "receding", "moving_left", "moving_right", "doing_typing")
 
 
-def draw_clips(rng: np.random.Generator, store: StripStore, count: int) -> list[Clip]:
-    """Clips of one length and one size, each ending a moment after any change."""
+def draw_clips(rng: np.random.Generator, store: StripStore) -> list[Clip]:
+    """Draw clips of one length and one size, each ending a moment after any change."""
     n = int(rng.choice(LENGTHS, p=LENGTH_SHARE))
+    count = STEP_TOKENS // (30 * n + 200)
     size = list(SIZE_SHARE)[int(rng.choice(3, p=list(SIZE_SHARE.values())))]
     clips: list[Clip] = []
     while len(clips) < count:
@@ -35,6 +47,9 @@ def draw_clips(rng: np.random.Generator, store: StripStore, count: int) -> list[
         clip = Clip(strip, int(rng.integers(n - 1, GROUPS)), n)
         if clip.now.since_s < SETTLED_S or (not clip.shows_motion and n > 1 and rng.random() < 0.7):
             continue
+        moves = clip.now.state.person and clip.now.state.motion != "still"
+        if n > 1 and not (moves and clip.shows_motion) and rng.random() < 0.55:
+            continue  # someone moves in about a quarter of all moments: show about half
         clips.append(clip)
     return clips
 
@@ -89,12 +104,10 @@ def train_language(model: Any, tokenizer: Any, run: Run, steps: int, strips: int
                    lr: float = 2e-3) -> None:
     """Train the language model of `model` for `steps` steps on up to `strips` strips."""
     student = Student(model, tokenizer)
-    scratchpad = Scratchpad(student.model.config.hidden_size)
-    modules = {"language_model": student.model, "scratchpad": scratchpad}
-    parameters = [p for m in modules.values() for p in m.parameters()]
-    optimiser = torch.optim.AdamW(parameters, lr=lr, weight_decay=0.03, betas=(0.9, 0.98))
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, run.cosine(steps, warmup=200))
-    start = run.restore("language", modules, optimiser, schedule)
+    scratchpads = torch.nn.ModuleList(Scratchpad(student.model.config.hidden_size) for _ in EXITS)
+    modules = {"language_model": student.model, "scratchpads": scratchpads}
+    optimiser = Optimiser(modules.values(), lr, run.cosine(steps, warmup=150))
+    start = run.restore("language", modules, optimiser)
     if start >= steps:
         return
     store = StripStore(run.folder / "strips", run.folder / "vision.pt", strips)
@@ -104,34 +117,33 @@ def train_language(model: Any, tokenizer: Any, run: Run, steps: int, strips: int
         store.poll(wait_for=min(strips, 600))
         asker = Asker(student.template, [m for s in store.strips[:600] for m in s.moments])
         rng = np.random.default_rng([start, 10])
+        full = max(EXITS)
         for step in range(start, steps):
             store.poll()
-            clips = draw_clips(rng, store, CLIPS)
-            hidden, states, plan = student.prefix(clips)
-            full = max(EXITS)
-            losses = {"scene": 0.5 * scratchpad.loss(hidden[:, plan.ends], clips)}
-            for name, count, choice in (("yes_no", YES_NO, False), ("choice", CHOICES, True)):
-                asked = [asker.draw(rng, clip, count, choice) for clip in clips]
-                logits = student.answer_logits(states, plan, [[a for a, _ in row] for row in asked],
-                                               list(EXITS))
-                right = torch.tensor([[b for _, b in row] for row in asked])
-                each = {d: F.cross_entropy(x.flatten(0, 1), right.flatten())
-                        for d, x in logits.items()}
-                losses[name] = sum(EXITS[d] * loss for d, loss in each.items()) * (
-                    0.5 if choice else 1.0)
-                losses[f"{name}@{full}"] = each[full].detach()
-            loss = losses["scene"] + losses["yes_no"] + losses["choice"]
-            optimiser.zero_grad()
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(parameters, 1.0)
-            optimiser.step()
-            schedule.step()
+            clips = draw_clips(rng, store)
+            want = SceneLabels.of(clips)
+            losses: dict[str, torch.Tensor] = {}
+            with torch.autocast("cpu", torch.bfloat16):
+                every, states, plan = student.prefix(clips)
+                for name, count, choice in (("yes_no", YES_NO, False), ("choice", CHOICES, True)):
+                    asked = [asker.draw(rng, clip, count, choice) for clip in clips]
+                    logits = student.answer_logits(
+                        states, plan, [[a for a, _ in row] for row in asked], list(EXITS))
+                    right = torch.tensor([[b for _, b in row] for row in asked]).flatten()
+                    each = {d: F.cross_entropy(x.flatten(0, 1), right) for d, x in logits.items()}
+                    losses[name] = sum(EXITS[d] * loss for d, loss in each.items()) * (
+                        0.5 if choice else 1.0)
+                    losses[f"{name}@{full}"] = each[full].detach()
+            for scratchpad, depth in zip(scratchpads, EXITS, strict=True):
+                behind = student.model.norm(every[depth - 1].float())
+                losses[f"scene@{depth}"] = 0.4 * scratchpad.loss(behind, want)
+            optimiser.step(sum(loss for loss in losses.values() if loss.requires_grad))
             shown = {k: float(v.detach()) for k, v in losses.items()}
             progress.update(step + 1, {**shown, "strips": float(len(store))})
-            if (step + 1) % 250 == 0 or step + 1 == steps:
+            if (step + 1) % 300 == 0 or step + 1 == steps:
                 auroc, accuracy = evaluate(student, asker, held_out, full)
                 progress.note("  ".join(f"{k} {auroc[k]:.3f}" for k in REPORT if k in auroc)
                               + "  |  " + "  ".join(f"{k} {v:.2f}" for k, v in accuracy.items()))
-                run.save("language", step + 1, modules, optimiser, schedule)
+                run.save("language", step + 1, modules, optimiser)
     finally:
         store.close()

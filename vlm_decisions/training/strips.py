@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from . import forward
-from .scenes import Moment, draw_strip, patches, plan_strip
+from .scenes import Moment, Strip, draw_strip, patches, plan_strip
 from .vision import cycle_sizes
 from .workers import Producer
 
@@ -35,6 +35,24 @@ def size_of(seed: int) -> tuple[int, int]:
     return next(cycle_sizes(np.random.default_rng([seed, 8])))
 
 
+def drawn(seed: int, folder: str | None) -> Strip:
+    """Draw the strip of `seed`, or load it from `folder` when it was drawn into it before."""
+    size = size_of(seed)
+    plan = plan_strip(seed, GROUPS, size)
+    if folder is None:
+        return draw_strip(plan, size)
+    path = Path(folder) / f"{seed}.npy"
+    if path.exists():
+        boxes = tuple(plan.world.boxes(float(t)) for t in plan.times_s[:, 1])
+        return Strip(np.load(path), plan.moments, boxes)
+    strip = draw_strip(plan, size)
+    temporary = path.with_suffix(".tmp")
+    with temporary.open("wb") as file:
+        np.save(file, strip.frames)
+    temporary.rename(path)
+    return strip
+
+
 @functools.lru_cache(maxsize=1)
 def _visual(vision_checkpoint: str) -> Any:
     from .model import fresh_model
@@ -46,9 +64,9 @@ def _visual(vision_checkpoint: str) -> Any:
 
 
 def encode(seed: int, vision_checkpoint: str) -> tuple[int, np.ndarray]:
-    """Draw the strip of `seed` and run the trained vision tower over it."""
+    """Run the trained vision tower over the strip of `seed`."""
     size = size_of(seed)
-    strip = draw_strip(plan_strip(seed, GROUPS, size), size)
+    strip = drawn(seed, str(Path(vision_checkpoint).parent / "frames"))
     with torch.no_grad():
         features = forward.vision_features(
             _visual(vision_checkpoint), torch.from_numpy(patches(strip.frames)),
