@@ -1,0 +1,181 @@
+"""
+The web application: the page, its live connection, and the requests it makes.
+
+- `GET /`, `/static/...`: the page.
+- `WS /live`: changes and pictures (live.py).
+- `GET /api/state`: everything at once, as the page gets it at first.
+- `POST /api/questions` {text, kind, options, id}, `PATCH /api/questions/<id>`
+  {rate_hz, enter, exit, ema}, `DELETE /api/questions/<id>`, `POST /api/ask` {text, options}.
+
+Requests and replies are JSON; a refusal is `{"error": why, "field": which}`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+import anyio
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.routing import Mount, Route, WebSocketRoute
+from starlette.staticfiles import StaticFiles
+from starlette.websockets import WebSocket
+
+from .. import __version__, resources
+from ..questions import MAX_ID, MAX_OPTION, MAX_OPTIONS, MAX_TEXT, QuestionError
+from .board import Board
+from .bodies import MAX_BODY, BodyError, changes_of, new_question, one_question, read_json
+from .complaints import Complaints
+from .guard import Guard, allowed_names
+from .live import Live
+from .pictures import Pictures
+from .source import Source, SourceError, Unavailable, finite
+
+MAX_CLIENTS = 64
+"""Live connections at the same time; each may cost a picture's worth of memory."""
+
+MAX_REQUESTS = 16
+"""Requests to the system that may be under way."""
+
+ASK_TIMEOUT_S = 5.0
+
+LIMITS = {"id": MAX_ID, "text": MAX_TEXT, "options": MAX_OPTIONS, "option": MAX_OPTION}
+
+
+class ViewerApp:
+    """The application for a source; call `asgi`. `complain` gets what should be logged."""
+
+    def __init__(self, source: Source, board: Board, pictures: Pictures, complain: Complaints,
+                 host: str = "127.0.0.1", names: Iterable[str] = ()) -> None:
+        self._source, self._board, self._pictures = source, board, pictures
+        self._complain = complain
+        self._clients = 0
+        self._limiter: anyio.CapacityLimiter | None = None
+        pictures.on_watch = source.watch
+        self._static = resources.package_dir() / "viewer" / "static"
+
+        def refused(reason: str) -> None:
+            complain(f"refused: {reason}", "refused")
+
+        self.asgi = Starlette(
+            routes=[
+                Route("/", self._page),
+                Route("/api/state", self._state),
+                Route("/api/questions", self._answering(self._add), methods=["POST"]),
+                Route("/api/questions/{id}", self._answering(self._change), methods=["PATCH"]),
+                Route("/api/questions/{id}", self._answering(self._remove), methods=["DELETE"]),
+                Route("/api/ask", self._answering(self._ask), methods=["POST"]),
+                WebSocketRoute("/live", self._live),
+                Mount("/static", StaticFiles(directory=self._static)),
+            ],
+            middleware=[Middleware(Guard, names=allowed_names(host, names), on_refusal=refused)],
+            exception_handlers={HTTPException: _http_error, Exception: self._failed},
+        )
+
+    async def _page(self, _request: Request) -> Response:
+        return FileResponse(self._static / "index.html")
+
+    async def _state(self, _request: Request) -> Response:
+        return Response(self._board.changes(0)[1], media_type="application/json")
+
+    async def _live(self, socket: WebSocket) -> None:
+        if self._clients >= MAX_CLIENTS:
+            await socket.close(1013, f"{MAX_CLIENTS} pages are open already")
+            return
+        self._clients += 1
+        hello = {"type": "hello", "kind": self._source.kind, "name": self._source.name,
+                 "version": __version__, "limits": LIMITS}
+        try:
+            fault = await Live(socket, self._board, self._pictures, hello).run()
+        except Exception as error:
+            fault = f"live connection: {type(error).__name__}: {error}"
+        except asyncio.CancelledError:  # the server ends, and does not wait for this browser
+            return
+        finally:
+            self._clients -= 1
+        if fault:
+            self._complain(fault, "live")
+
+    # -- requests --------------------------------------------------------------------------------
+
+    async def _add(self, request: Request) -> Response:
+        question = new_question(await _body(request), self._board.ids())
+        message = await self._act(self._source.add, question)
+        return JSONResponse({"message": message, "id": question.id}, 201)
+
+    async def _change(self, request: Request) -> Response:
+        question_id = request.path_params["id"]
+        question = self._board.question(question_id)
+        if question is None:
+            raise QuestionError(f"there is no question '{question_id[:MAX_ID]}'")
+        changes = changes_of(await _body(request), question)
+        return JSONResponse({"message": await self._act(self._source.change, question_id, changes)})
+
+    async def _remove(self, request: Request) -> Response:
+        question_id = request.path_params["id"]
+        if self._board.question(question_id) is None:
+            raise QuestionError(f"there is no question '{question_id[:MAX_ID]}'")
+        return JSONResponse({"message": await self._act(self._source.remove, question_id)})
+
+    async def _ask(self, request: Request) -> Response:
+        question = one_question(await _body(request))
+        decision = await self._act(self._source.ask, question, ASK_TIMEOUT_S)
+        age_s = decision.age_s
+        return JSONResponse({
+            "answer": decision.answer, "p": finite(decision.p), "reason": decision.reason,
+            "options": list(decision.options), "age": finite(age_s) if age_s else None,
+            "probabilities": [finite(p) for p in decision.probabilities if math.isfinite(p)]})
+
+    async def _act(self, act: Callable[..., Any], *args: Any) -> Any:
+        """Call the source, which blocks, in a thread."""
+        if self._limiter is None:
+            self._limiter = anyio.CapacityLimiter(MAX_REQUESTS)
+        return await anyio.to_thread.run_sync(act, *args, limiter=self._limiter)
+
+    async def _failed(self, request: Request, error: Exception) -> Response:
+        self._complain(f"{request.method} {request.url.path}: {type(error).__name__}: {error}",
+                       type(error).__name__)
+        return JSONResponse({"error": "the viewer failed; its log says why"}, 500)
+
+    def _answering(self, handler: Callable[[Request], Awaitable[Response]],
+                   ) -> Callable[[Request], Awaitable[Response]]:
+        """Wrap a handler: what it raises is told to the page, and to the log once in a while."""
+        async def wrapped(request: Request) -> Response:
+            field, status = None, 400
+            try:
+                return await handler(request)
+            except QuestionError as error:
+                message, field = str(error), error.field
+            except BodyError as error:
+                message = str(error)
+            except Unavailable as error:
+                message, status = str(error), 503
+            except SourceError as error:
+                message = str(error)
+            self._complain(f"bad request: {message[:300]}", "bad request")
+            return JSONResponse({"error": message, "field": field}, status)
+        return wrapped
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    """Return the JSON object of a request. Raises BodyError."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":  # a form of another site cannot send this one
+        raise BodyError("the request must be of type application/json")
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MAX_BODY:
+            raise BodyError(f"the request is larger than {MAX_BODY} bytes")
+    return read_json(bytes(body))
+
+
+async def _http_error(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return JSONResponse({"error": str(error.detail)}, error.status_code, error.headers)

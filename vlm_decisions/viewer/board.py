@@ -1,0 +1,260 @@
+"""
+What the page shows, kept up to date from any thread and read as changes since a version.
+
+A reader that is slow loses nothing but the steps in between: it gets the newest of each row. All
+that is kept is bounded: a minute of history in half-second steps, and the last events.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..decision import TIER_HEALTH, UNKNOWN, YES, Decision
+from ..events import Event
+from ..frames import NS
+from ..questions import MAX_QUESTIONS, RESERVED_PREFIX, Question
+from .source import System, finite
+
+HISTORY_S, STEP_S = 60.0, 0.5
+"""A row's history: how far back, and the width of one step, seconds."""
+
+EVENTS = 200
+"""Events kept for a page that is opened later."""
+
+MERGE_S = 1.0
+"""Questions that become unknown within this time are one event: the camera stopped, say."""
+
+MEMO_S = 0.1
+"""Readers that ask within this time for the same changes get the same text."""
+
+ORPHAN_S = 2.0
+"""A decision may come before the news of its question by this much."""
+
+
+@dataclass
+class _Row:
+    version: int = 0
+    decision: Decision | None = None
+    arrived_s: float = 0.0
+    elapsed_s: float = 0.0
+    ends_ns: deque[int] = field(default_factory=lambda: deque(maxlen=12))
+    ended_s: float = 0.0
+    history: deque[list] = field(
+        default_factory=lambda: deque(maxlen=round(HISTORY_S / STEP_S)))
+
+
+class Board:
+    """The newest of everything. Thread-safe; `clock` returns seconds and never goes back."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic,
+                 wall: Callable[[], float] = time.time) -> None:
+        self._clock, self._wall = clock, wall
+        self._lock = threading.Lock()
+        self._version = 0
+        self._questions: dict[str, Question] = {}
+        self._questions_version = 0
+        self._rows: dict[str, _Row] = {}
+        self._system = System()
+        self._system_version = 0
+        self._link: dict[str, Any] = {"ok": False, "message": "starting"}
+        self._link_version = 0
+        self._events: deque[dict[str, Any]] = deque(maxlen=EVENTS)
+        self._event_count = 0
+        self._memo: dict[tuple[int, int], tuple[float, str]] = {}
+
+    # -- what happens ----------------------------------------------------------------------------
+
+    def decision(self, decision: Decision, elapsed_s: float = 0.0) -> None:
+        """Take a decision that was made `elapsed_s` ago."""
+        with self._lock:
+            name = decision.question_id
+            row = self._rows.get(name)
+            if row is None:
+                if len(self._rows) >= 2 * MAX_QUESTIONS:
+                    return
+                row = self._rows[name] = _Row()
+            before, now_s = row.decision, self._clock()
+            row.decision, row.arrived_s, row.elapsed_s = decision, now_s, max(0.0, elapsed_s)
+            row.version = self._next()
+            if decision.answer != UNKNOWN:
+                if row.ends_ns and decision.t_end_ns < row.ends_ns[-1]:
+                    row.ends_ns.clear()  # frame time went backwards
+                if not row.ends_ns or decision.t_end_ns > row.ends_ns[-1]:
+                    row.ends_ns.append(decision.t_end_ns)
+                    row.ended_s = now_s
+            _note(row.history, now_s - row.elapsed_s, finite(decision.p))
+            if before is not None and before.answer != decision.answer:
+                self._answer_event(before, decision)
+
+    def questions(self, questions: Iterable[Question]) -> None:
+        """Take the questions that stand now, in order."""
+        with self._lock:
+            old, self._questions = self._questions, {q.id: q for q in questions}
+            now_s = self._clock()
+            kept = {}
+            for name, row in self._rows.items():
+                question, before = self._questions.get(name), old.get(name)
+                if name.startswith(RESERVED_PREFIX):
+                    kept[name] = row
+                elif question is not None:
+                    if before is None:
+                        keep = now_s - row.arrived_s < ORPHAN_S
+                    else:
+                        keep = question.asks_the_same(before)
+                    if keep:
+                        kept[name] = row
+                elif before is None and now_s - row.arrived_s < ORPHAN_S:
+                    kept[name] = row
+            self._rows = kept
+            self._questions_version = self._next()
+
+    def system(self, system: System) -> None:
+        """Take how the system does."""
+        with self._lock:
+            self._system = system
+            self._system_version = self._next()
+
+    def link(self, ok: bool, message: str) -> None:
+        """Take whether there is a system to be seen, and what to say of it."""
+        with self._lock:
+            link = {"ok": ok, "message": message}
+            if link != self._link:
+                self._link, self._link_version = link, self._next()
+
+    def event(self, kind: str, name: str, text: str, level: str = "info") -> None:
+        """Add an event; `level` is info, good or warn."""
+        with self._lock:
+            self._add_event(kind, name, text, level)
+
+    def machine_event(self, event: Event) -> None:
+        """Add an event of a state machine over decisions."""
+        counted = f", {event.counter} {event.count}" if event.counter else ""
+        self.event("event", event.event_id, f"{event.from_state} → {event.to_state}{counted}",
+                   "good" if event.counter else "info")
+
+    # -- what is read ----------------------------------------------------------------------------
+
+    def question(self, question_id: str) -> Question | None:
+        """Return a standing question."""
+        with self._lock:
+            return self._questions.get(question_id)
+
+    def ids(self) -> frozenset[str]:
+        """Return the ids of the standing questions."""
+        with self._lock:
+            return frozenset(self._questions)
+
+    def changes(self, since: int) -> tuple[int, str]:
+        """
+        Return (version, JSON text) of what changed after version `since`; empty text for nothing.
+
+        0 asks for everything, with the history. The next call passes the version returned.
+        """
+        with self._lock:
+            now_s = self._clock()
+            if since >= self._version:
+                return self._version, ""
+            key = (since, self._version)
+            made_s, text = self._memo.get(key, (-MEMO_S, ""))
+            if now_s - made_s >= MEMO_S:
+                text = json.dumps(self._message(since, now_s), ensure_ascii=False,
+                                  allow_nan=False, separators=(",", ":"))
+                self._memo = {k: v for k, v in self._memo.items() if k[1] == self._version}
+                self._memo[key] = (now_s, text)
+            return self._version, text
+
+    def _message(self, since: int, now_s: float) -> dict[str, Any]:
+        message: dict[str, Any] = {"type": "state", "version": self._version}
+        if self._questions_version > since:
+            message["questions"] = [_question(q) for q in self._questions.values()]
+        if self._system_version > since:
+            message["system"] = self._system.to_dict()
+        if self._link_version > since or since == 0:
+            message["link"] = self._link
+        shown = {name: row for name, row in self._rows.items()
+                 if name in self._questions or name.startswith(RESERVED_PREFIX)}
+        # Rows that were held back until their question was known come with the question.
+        fresh = self._questions_version > since
+        rows = [self._row(name, row, now_s) for name, row in shown.items()
+                if row.version > since or fresh]
+        if rows:
+            message["rows"] = rows
+        if since == 0:
+            message["history"] = {
+                name: [[round(t - now_s, 2), p] for t, p in row.history if now_s - t < HISTORY_S]
+                for name, row in shown.items() if not name.startswith(RESERVED_PREFIX)}
+        events = [{k: v for k, v in event.items() if k != "version"}
+                  for event in self._events if event["version"] > since]
+        if events:
+            message["events"] = events
+        return message
+
+    def _row(self, name: str, row: _Row, now_s: float) -> dict[str, Any]:
+        d = row.decision
+        later_s = now_s - row.arrived_s + row.elapsed_s
+        ends, rate_hz = row.ends_ns, 0.0
+        if len(ends) > 1:
+            step_s = (ends[-1] - ends[0]) / NS / (len(ends) - 1)
+            if now_s - row.ended_s < max(3.0, 3 * step_s):
+                rate_hz = 1 / step_s
+        return {
+            "id": name, "answer": d.answer, "p": finite(d.p), "p_raw": finite(d.p_raw),
+            "probabilities": [finite(p) for p in d.probabilities], "tier": d.tier,
+            "depth": d.depth, "age": finite(d.age_s + later_s),
+            "held": finite((d.t_decided_ns - d.since_ns) / NS + later_s) if d.since_ns else None,
+            "rate": round(rate_hz, 2), "model": d.model, "reason": d.reason}
+
+    # -- events ----------------------------------------------------------------------------------
+
+    def _answer_event(self, before: Decision, now: Decision) -> None:
+        if now.tier == TIER_HEALTH and now.question_id.startswith(RESERVED_PREFIX):
+            if UNKNOWN not in (before.answer, now.answer):  # that is told by the questions
+                bad = now.answer == YES
+                self._add_event("camera", now.question_id, "began" if bad else "ended",
+                                "warn" if bad else "good")
+        elif now.answer == UNKNOWN:
+            self._merge_event("unknown", now.question_id, f"unknown: {now.reason}", "warn")
+        elif before.answer == UNKNOWN:
+            self._merge_event("answered", now.question_id, "answered", "good")
+        else:
+            self._add_event("answer", now.question_id, f"{before.answer} → {now.answer}", "info")
+
+    def _merge_event(self, kind: str, name: str, text: str, level: str) -> None:
+        last = self._events[-1] if self._events else None
+        if last and last["kind"] == kind and self._wall() - last["t"] < MERGE_S:
+            if name not in last["ids"]:
+                last["ids"] = [*last["ids"], name]
+            last["version"] = self._next()
+        else:
+            self._add_event(kind, name, text, level)
+
+    def _add_event(self, kind: str, name: str, text: str, level: str) -> None:
+        self._event_count += 1
+        self._events.append({"n": self._event_count, "t": self._wall(), "kind": kind,
+                             "ids": [name], "text": text, "level": level,
+                             "version": self._next()})
+
+    def _next(self) -> int:
+        self._version += 1
+        return self._version
+
+
+def _question(question: Question) -> dict[str, Any]:
+    return {"id": question.id, "text": question.text, "kind": question.kind,
+            "options": list(question.options), "tier": question.tier,
+            "rate_hz": question.rate_hz, "enter": question.enter, "exit": question.exit,
+            "ema": question.ema}
+
+
+def _note(history: deque[list], t_s: float, p: float | None) -> None:
+    """Put a value into its step; a step that holds one keeps the newest."""
+    if history and t_s - history[-1][0] < STEP_S and (history[-1][1] is None) == (p is None):
+        history[-1][1] = p
+    elif not history or t_s >= history[-1][0]:
+        history.append([t_s, p])

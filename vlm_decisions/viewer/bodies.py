@@ -1,0 +1,93 @@
+"""What a page may send: JSON in, valid questions and changes out, or an error to show."""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Container, Mapping
+from typing import Any
+
+from ..questions import MAX_ID, Question, QuestionBook, QuestionError
+from .source import CHANGEABLE
+
+MAX_BODY = 65_536
+"""Bytes of a request; a question with all its options is far below."""
+
+_NEW = ("id", "text", "kind", "options")
+_ASK = ("text", "options")
+
+
+class BodyError(ValueError):
+    """A request that is not what it should be."""
+
+
+def read_json(body: bytes) -> dict[str, Any]:
+    """Return the object that `body` holds. Raises BodyError."""
+    def refuse(name: str) -> None:
+        raise BodyError(f"{name} is not a number that JSON knows")
+
+    try:
+        value = json.loads(body.decode("utf-8"), parse_constant=refuse)
+    except UnicodeDecodeError:
+        raise BodyError("the request is not UTF-8 text") from None
+    except RecursionError:
+        raise BodyError("the request is nested too deeply") from None
+    except BodyError:
+        raise
+    except ValueError as error:
+        raise BodyError(f"the request is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise BodyError("the request must be a JSON object")
+    return value
+
+
+def new_question(body: Mapping[str, Any], taken: Container[str]) -> Question:
+    """Return the question to add; without an id, one is made from the text. Raises either."""
+    _only(body, _NEW)
+    if "text" not in body:
+        raise QuestionError("write a question first", "text")
+    text, question_id = body["text"], body.get("id") or ""
+    if question_id in ("", None):
+        question_id = make_id(text if isinstance(text, str) else "", taken)
+    elif question_id in taken:
+        raise QuestionError(f"question '{question_id}' exists already", "id")
+    return Question(id=question_id, text=text, kind=body.get("kind", "yes_no"),
+                    options=body.get("options", ()))
+
+
+def one_question(body: Mapping[str, Any]) -> Question:
+    """Return the question to answer once, about now. Raises BodyError or QuestionError."""
+    _only(body, _ASK)
+    options = body.get("options", ())
+    return Question(id="ask", text=body.get("text", ""), options=options, ema=1.0,
+                    kind="choice" if options else "yes_no")
+
+
+def changes_of(body: Mapping[str, Any], question: Question) -> dict[str, float]:
+    """Return the fields to set, valid together with those that stay. Raises either."""
+    _only(body, CHANGEABLE)
+    if not body:
+        raise BodyError(f"nothing to change: give one of {', '.join(CHANGEABLE)}")
+    changed = QuestionBook([question]).replace(question.id, **body)
+    return {name: getattr(changed, name) for name in body}
+
+
+def make_id(text: str, taken: Container[str]) -> str:
+    """Return a free ROS name made from the words of `text`."""
+    plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode().lower()
+    words = [word for word in re.split(r"[^a-z0-9]+", plain) if word]
+    while words and (words[0][0].isdigit() or words[0] in ("is", "are", "the", "a", "camera")):
+        words.pop(0)
+    stem = "_".join(words)[:MAX_ID - 8].strip("_") or "question"
+    number, name = 1, stem
+    while name in taken:
+        number += 1
+        name = f"{stem}_{number}"
+    return name
+
+
+def _only(body: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    for name in body:
+        if name not in known:
+            raise BodyError(f"unknown key {name[:40]!r}: the keys are {', '.join(known)}")

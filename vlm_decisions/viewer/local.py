@@ -1,0 +1,43 @@
+"""The whole viewer in the process of a runtime: what `vlm-decisions run --viewer` opens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from ..event_specs import EventSpec
+from ..frames import Frame
+from ..runtime import Runtime
+from .app import ViewerApp
+from .board import Board
+from .complaints import Complaints
+from .pictures import Pictures
+from .runtime_source import RuntimeSource
+from .server import HOST, PORT, Server
+
+
+class LocalViewer:
+    """
+    Serves a page about a runtime; hand it each frame.
+
+    `name` is shown as what is looked at, `tell` gets what should be logged. Raises ServerError
+    where the address is taken.
+    """
+
+    def __init__(self, name: str, tell: Callable[[str], None], *, host: str = HOST,
+                 port: int = PORT, names: Iterable[str] = ()) -> None:
+        complain = Complaints(tell)
+        board, pictures = Board(), Pictures(complain)
+        self.source = RuntimeSource(board, pictures, name)
+        self.frame: Callable[[Frame], None] = self.source.frame
+        self._app = ViewerApp(self.source, board, pictures, complain, host, names)
+        self.server = Server(host, port)
+
+    def start(self, runtime: Runtime, events: Iterable[EventSpec] = ()) -> None:
+        """Begin to serve; `events` are the state machines over the decisions."""
+        self.source.start(runtime, events)
+        self.server.start(self._app.asgi)
+
+    def stop(self) -> None:
+        """End; before the runtime is stopped. Also where it was not started."""
+        self.source.stop()
+        self.server.stop()

@@ -1,0 +1,143 @@
+"""The page's source in the process of a runtime, without ROS."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+from .. import overlay
+from ..decision import Decision
+from ..event_specs import EventSpec
+from ..events import EventBook
+from ..frames import Frame
+from ..questions import Question
+from ..runtime import Runtime
+from ..stats import RuntimeStats
+from .board import Board
+from .pictures import Pictures
+from .source import CAMERA, OVERLAY, System
+
+PERIOD_S = 0.2
+SYSTEM_S = 1.0
+
+
+class RuntimeSource:
+    """
+    Shows a runtime, of whose decisions it listens to each; hand it each frame.
+
+    While it runs, it also has the runtime check for answers that became stale, so that the page
+    says so even where the camera delivers nothing at all.
+    """
+
+    kind = "runtime"
+
+    def __init__(self, board: Board, pictures: Pictures, name: str) -> None:
+        self.name = name
+        self._board, self._pictures = board, pictures
+        self._runtime: Runtime | None = None
+        self._newest: dict[str, Decision] = {}
+        self._lock = threading.Lock()
+        self._events = EventBook()
+        self._unlisten: Callable[[], None] = lambda: None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._refresh, name="viewer-refresh", daemon=True)
+
+    def start(self, runtime: Runtime, events: Iterable[EventSpec] = ()) -> None:
+        """Begin to show `runtime`, and the events that `events` make of its decisions."""
+        self._events = EventBook(events)
+        self._runtime = runtime
+        self._board.link(True, "loading the model")
+        self._announce()
+        self._unlisten = runtime.listen(self._decided)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End; before the runtime is stopped."""
+        self._stop.set()
+        self._unlisten()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    # -- what is shown ---------------------------------------------------------------------------
+
+    def _decided(self, decision: Decision) -> None:
+        with self._lock:
+            self._newest[decision.question_id] = decision
+        self._board.decision(decision)
+        for event in self._events.update(decision):
+            self._board.machine_event(event)
+
+    def frame(self, frame: Frame) -> None:
+        """Take the camera's newest frame."""
+        self._pictures.put(CAMERA, frame.image)
+        self._pictures.put(OVERLAY, lambda: self._draw(frame))
+
+    def _draw(self, frame: Frame):
+        ids = [question.id for question in self._runtime.questions()]
+        with self._lock:
+            newest = dict(self._newest)
+        return overlay.draw(frame.image, ids, newest, time.time_ns())
+
+    def _refresh(self) -> None:
+        told_s = -SYSTEM_S
+        while not self._stop.wait(PERIOD_S):
+            self._runtime.check_freshness()
+            if time.monotonic() - told_s >= SYSTEM_S:
+                told_s = time.monotonic()
+                stats = self._runtime.stats()
+                self._board.system(system_of(stats, self._runtime.settings.max_age_s))
+                if stats.model:
+                    self._board.link(True, "")
+
+    def _announce(self) -> None:
+        standing = self._runtime.questions()
+        self._board.questions(standing)
+        with self._lock:
+            ids = {question.id for question in standing}
+            self._newest = {name: d for name, d in self._newest.items()
+                            if name in ids or name.startswith("camera_")}
+
+    # -- what is asked of it ---------------------------------------------------------------------
+
+    def add(self, question: Question) -> str:
+        """Let a new question stand. Raises QuestionError."""
+        self._runtime.add_question(question)
+        self._announce()
+        return f"added '{question.id}'"
+
+    def remove(self, question_id: str) -> str:
+        """Take a standing question away. Raises QuestionError."""
+        self._runtime.remove_question(question_id)
+        self._announce()
+        return f"removed '{question_id}'"
+
+    def change(self, question_id: str, changes: Mapping[str, float]) -> str:
+        """Change rate, thresholds or smoothing. Raises QuestionError."""
+        self._runtime.replace_question(question_id, **changes)
+        self._announce()
+        return f"changed '{question_id}'"
+
+    def ask(self, question: Question, timeout_s: float) -> Decision:
+        """Answer one question about now."""
+        return self._runtime.ask(question, timeout_s)
+
+    def watch(self, channels: frozenset[str]) -> None:
+        """Do nothing: frames are at hand, and Pictures drops what nobody watches."""
+
+
+def system_of(stats: RuntimeStats, max_age_s: float) -> System:
+    """Return what the page shows of a runtime's statistics."""
+    return System(
+        state="active" if stats.model else "loading", model=stats.model,
+        image_rate_hz=stats.image_rate_hz, image_age_s=stats.image_age_s, queue=stats.queue,
+        counts={"frames": stats.frames, "groups": stats.groups, "ticks": stats.ticks,
+                "decisions": stats.decisions, "windows": stats.segments,
+                "scene changes": stats.scene_changes, "put off": stats.skipped,
+                "errors": stats.errors},
+        dropped=dict(stats.dropped),
+        # As diagnostics name them: the check of a frame is Tier 0.
+        tick_ms={"tier 0" if name == "health" else name.replace("_", " "): ms
+                 for name, ms in stats.tick_ms.items()},
+        age_ms={f"tier {tier}": ms for tier, ms in sorted(stats.age_ms.items())},
+        condition=stats.condition, last_error=stats.last_error, max_age_s=max_age_s)

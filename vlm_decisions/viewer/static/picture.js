@@ -1,0 +1,61 @@
+// The live picture; nothing is sent while the page is hidden or the picture is off.
+
+import { $, attribute, say } from "./dom.js";
+
+export class Picture {
+  constructor(watch) {
+    this.watch = watch;
+    this.image = $("picture");
+    this.times = [];
+    for (const input of document.getElementsByName("channel")) {
+      input.addEventListener("change", () => this.choose());
+    }
+    document.addEventListener("visibilitychange", () => this.choose());
+  }
+
+  choose() {
+    const channel = document.querySelector("input[name=channel]:checked").value;
+    this.channel = channel;
+    say($("no-picture"), channel ? "No picture yet" : "The picture is off");
+    if (!channel) this.clear();
+    this.watch(document.hidden || !channel ? null : channel);
+  }
+
+  clear() {
+    attribute($("frame"), "data-empty", "yes");
+    this.times = [];
+    say($("picture-note"), "");
+  }
+
+  async show(blob) {
+    if (!this.channel) return;
+    const url = URL.createObjectURL(blob);
+    const next = new Image();
+    next.src = url;
+    try {
+      await next.decode();
+    } catch {
+      URL.revokeObjectURL(url);
+      return;
+    }
+    const old = this.image.src;
+    this.image.src = url;
+    attribute(this.image, "alt", this.channel === "overlay"
+      ? "Live camera picture with the answers drawn on it" : "Live camera picture");
+    if (old.startsWith("blob:")) URL.revokeObjectURL(old);
+    attribute($("frame"), "data-empty", "no");
+    $("frame").style.setProperty("--aspect", `${next.naturalWidth} / ${next.naturalHeight}`);
+    const now = performance.now();
+    this.times = [...this.times.filter((t) => now - t < 5000), now];
+    const rate = this.times.length > 2 ? (this.times.length - 1) / ((now - this.times[0]) / 1000) : null;
+    say($("picture-note"), `${next.naturalWidth} × ${next.naturalHeight}`
+      + (rate ? `, shown ${rate.toFixed(1)} times/s` : ""));
+    this.shown = now;
+  }
+
+  /** Say so where the picture stands still. */
+  check() {
+    const still = this.shown && performance.now() - this.shown > 2500;
+    $("frame").classList.toggle("still", Boolean(still));
+  }
+}

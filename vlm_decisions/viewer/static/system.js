@@ -1,0 +1,82 @@
+// Camera health, the time a group takes, what was dropped, and what diagnostics say.
+
+import { $, attribute, h, say } from "./dom.js";
+import { count, hertz, milliseconds, probability, seconds } from "./format.js";
+
+const CONDITIONS = ["dark", "bright", "blurred", "frozen", "occluded"];
+// What a group's time is made of, in order; the rest of the stages is told below them.
+const PARTS = { vision: "Vision", heads: "Heads", append: "Append", ask: "Ask", rest: "Rest" };
+const OTHERS = {
+  wait: "Wait in the queue", "tier 0": "Camera check, per frame", "tier 1": "Tier 1, until it is out",
+  "tier 2": "Tier 2 in all",
+};
+const DROPS = {
+  queue: "queue full", catch_up: "to catch up", unusable: "camera unusable", reset: "time reset",
+  late: "late frames", outdated: "outdated answers",
+};
+const TOTALS = ["frames", "groups", "decisions", "scene changes", "put off", "errors"];
+const LEVELS = ["good", "warning", "error", "no news"];
+
+export class Health {
+  constructor() {
+    this.items = new Map(CONDITIONS.map((name) => {
+      const state = h("span", { class: "state" }, "–");
+      const item = h("li", { "data-state": "none" }, h("span", { class: "dot", "aria-hidden": "true" }),
+        h("span", {}, name), state);
+      return [name, { item, state }];
+    }));
+    $("health").replaceChildren(...[...this.items.values()].map(({ item }) => item));
+  }
+
+  take(decision) {
+    const found = this.items.get(decision.id.replace("camera_", ""));
+    if (!found) return;
+    attribute(found.item, "data-state", decision.answer);
+    attribute(found.item, "title", `p ${probability(decision.p)}`);
+    say(found.state, decision.answer);
+    found.state.classList.toggle("sr", decision.answer === "no");
+  }
+}
+
+function facts(list, entries) {
+  list.replaceChildren(...entries.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
+}
+
+function stageRow(name, [p50, p95], mark) {
+  return h("tr", mark ? {} : { class: "aside" },
+    h("th", { scope: "row" }, ...(mark ? [mark] : []), name),
+    h("td", { class: "number" }, milliseconds(p50)),
+    h("td", { class: "number" }, milliseconds(p95)));
+}
+
+export function drawSystem(system) {
+  const ticks = system.tick_ms;
+  const parts = Object.keys(PARTS).filter((name) => name in ticks);
+  const others = Object.keys(ticks).filter((name) => !(name in PARTS) && name !== "total");
+  const sum = parts.reduce((total, name) => total + (ticks[name][0] ?? 0), 0);
+  const [p50, p95] = ticks.total ?? [null, null];
+  $("tick-total").replaceChildren(...(p50 == null ? [h("span", { class: "muted" }, "no group yet")]
+    : [milliseconds(p50), h("span", { class: "muted small" }, ` p50 · ${milliseconds(p95)} p95`)]));
+  $("tick-bar").replaceChildren(...parts.map((name, i) => {
+    const part = h("span", { class: `stage s${i}` });
+    part.style.setProperty("--share", sum ? (ticks[name][0] ?? 0) / sum : 0);
+    return part;
+  }));
+  $("ticks").replaceChildren(
+    ...parts.map((name, i) => stageRow(PARTS[name], ticks[name],
+      h("span", { class: `dot s${i}`, "aria-hidden": "true" }))),
+    ...others.map((name) => stageRow(OTHERS[name] ?? name, ticks[name])));
+  const dropped = Object.entries(system.dropped).filter(([, n]) => n > 0);
+  facts($("dropped"), [...(dropped.length ? dropped.map(([cause, n]) => [DROPS[cause] ?? cause, count(n)])
+    : [["nothing", ""]]), ["waiting now", count(system.queue)]]);
+  facts($("ages"), Object.entries(system.age_ms).map(([tier, [median, most]]) =>
+    [tier, `${milliseconds(median)} · ${milliseconds(most)}`]));
+  facts($("counts"), [...TOTALS.filter((name) => name in system.counts)
+    .map((name) => [name, count(system.counts[name])]),
+  ...(system.memory_mb == null ? [] : [["memory", `${count(Math.round(system.memory_mb))} MB`]])]);
+  $("statuses").replaceChildren(...system.statuses.filter(({ level }) => level > 0).map((status) =>
+    h("li", { "data-level": status.level }, h("strong", {}, `${status.name}, ${LEVELS[status.level] ?? ""}: `),
+      status.message)));
+  say($("camera-note"), system.image_rate_hz == null ? "" : `${hertz(system.image_rate_hz)} images/s`
+    + (system.image_age_s > 1 ? `, the last ${seconds(system.image_age_s)} ago` : ""));
+}
