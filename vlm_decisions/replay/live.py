@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .. import resources
 from ..decision import Decision
@@ -19,6 +20,9 @@ from ..runtime import Runtime
 from ..settings import RuntimeSettings
 from ..sim.table import Table
 from .video import Source, open_source
+
+if TYPE_CHECKING:
+    from ..viewer.local import LocalViewer
 
 WINDOW = "vlm_decisions"
 
@@ -39,7 +43,8 @@ def make_book(questions: str | None, texts: Sequence[str]) -> QuestionBook:
 
 def run_live(source: str, *, model: str = "sim_desk", questions: str | None = "desk",
              texts: Sequence[str] = (), log: str | None = None, view: bool = True,
-             settings: RuntimeSettings | None = None, max_s: float | None = None) -> Runtime:
+             settings: RuntimeSettings | None = None, max_s: float | None = None,
+             viewer: LocalViewer | None = None) -> Runtime:
     """Play `source` through the runtime at its own pace until it ends.
 
     Args:
@@ -51,6 +56,7 @@ def run_live(source: str, *, model: str = "sim_desk", questions: str | None = "d
         settings: of the runtime.
         view: show the picture in a window, where there is a display.
         max_s: stop after so many seconds.
+        viewer: page to show it on; it is stopped at the end.
 
     Returns:
         The stopped runtime, for its statistics.
@@ -84,8 +90,10 @@ def run_live(source: str, *, model: str = "sim_desk", questions: str | None = "d
                       head_paths=[resources.share_dir() / "heads"])
     runtime.start()
     try:
+        if viewer:
+            viewer.start(runtime, book.events)
         runtime.wait_ready()
-        _play(frames, runtime, watch, max_s)
+        _play(frames, runtime, watch, max_s, viewer)
         # The newest groups are still in work.
         end = time.monotonic() + 2.0
         while runtime.stats().queue and time.monotonic() < end:
@@ -93,6 +101,8 @@ def run_live(source: str, *, model: str = "sim_desk", questions: str | None = "d
     except KeyboardInterrupt:
         pass
     finally:
+        if viewer:
+            viewer.stop()
         runtime.stop()
         watch.close()
         if writer:
@@ -100,7 +110,8 @@ def run_live(source: str, *, model: str = "sim_desk", questions: str | None = "d
     return runtime
 
 
-def _play(frames: Source, runtime: Runtime, watch: _Watch, max_s: float | None) -> None:
+def _play(frames: Source, runtime: Runtime, watch: _Watch, max_s: float | None,
+          viewer: LocalViewer | None) -> None:
     start_ns = time.time_ns()
     checked = 0.0
     while (taken := frames.next()) is not None:
@@ -113,6 +124,8 @@ def _play(frames: Source, runtime: Runtime, watch: _Watch, max_s: float | None) 
             time.sleep(wait_s)
         frame = Frame(rgb, stamp_ns, "camera", time.time_ns())
         runtime.push(frame)
+        if viewer:
+            viewer.frame(frame)
         if time.monotonic() - checked > 0.2:
             checked = time.monotonic()
             runtime.check_freshness()

@@ -1,0 +1,40 @@
+"""`vlm-decisions replay`: publish a bag's images and truth."""
+
+from __future__ import annotations
+
+import argparse
+
+from .arguments import Commands, positive
+
+
+def add(commands: Commands) -> None:
+    replay = commands.add_parser("replay", help="publish a bag's images and truth")
+    replay.add_argument("bag", metavar="BAG", help="bag, or video file")
+    replay.add_argument("--rate", type=positive, default=1.0, help="2: twice as fast [1]")
+    replay.add_argument("--loop", action="store_true", help="start again at the end")
+    replay.add_argument("--clock", action="store_true",
+                        help="publish /clock and leave stamps as recorded (use_sim_time)")
+    replay.add_argument("--topics", default="", metavar="T,T", help="image topics [all]")
+    replay.add_argument("--decoded", action="store_true",
+                        help="publish rgb8 images on `image` instead of what is stored")
+    replay.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    import json
+
+    from ..replay.bags import Bag
+    from ..replay.source import is_bag
+    from ..ros.replay_camera import main
+
+    if is_bag(options.bag):
+        with Bag(options.bag) as bag:  # what is wrong with it is said here, without ROS's logs
+            for name in options.topics.split(",") if options.topics else ():
+                bag.image_topic(name.strip())
+            if not options.topics and options.decoded:
+                bag.image_topic()
+    values = {"source": options.bag, "topics": options.topics, "rate": float(options.rate),
+              "loop": options.loop, "clock": options.clock, "decoded": options.decoded}
+    arguments = [part for name, value in values.items()
+                 for part in ("-p", f"{name}:={json.dumps(value)}")]
+    return main(["--ros-args", *arguments])

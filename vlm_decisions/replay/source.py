@@ -1,0 +1,104 @@
+"""What a benchmark plays: a bag or a video file, and what is true in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..frames import NS, Frame
+from ..questions import Question
+from .bag_files import BagError, file_kind
+from .bags import Bag
+from .truth import Truth, TruthError, read_truth, truth_of_bag
+from .video import VideoFile
+
+#: Stamp of a video's first frame: frame time must not be 0, which means "no evidence".
+VIDEO_FIRST_NS = 1_000 * NS
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A source with its truth; `frames` opens it anew each time."""
+
+    name: str
+    truth: Truth
+    frames: Callable[[], Iterator[Frame]]
+    topic: str = ""
+
+
+def is_bag(path: str | Path) -> bool:
+    """Tell whether a path is a bag rather than a video file. Raises BagError if it is neither."""
+    path = Path(path)
+    if not path.exists():
+        raise BagError(f"{path}: there is no such bag or video file")
+    return path.is_dir() or file_kind(path) != ""
+
+
+@contextmanager
+def open_recording(
+    path: str | Path,
+    truth: str | None,
+    questions: Iterable[Question],
+    *,
+    topic: str | None = None,
+    stamps: str = "header",
+    ignore_unknown: bool = False,
+    limit_s: float | None = None,
+) -> Iterator[Recording]:
+    """
+    Open a bag or video with its truth, checked against the questions.
+
+    `truth`: a file, or a topic of the bag; None finds the bag's own. `topic`: of the images.
+    `limit_s`: play only so many seconds. Raises BagError, SourceError, TruthError.
+    """
+    path, asked = Path(path), list(questions)
+    if not is_bag(path):
+        if truth is None:
+            raise TruthError(f"{path}: a video tells no truth by itself: give a file of truth")
+        VideoFile(str(path))
+        facts = read_truth(truth, VIDEO_FIRST_NS)
+        yield _limited(path.name, facts.check(asked, ignore_unknown=ignore_unknown),
+                       lambda: video_frames(path), limit_s, "")
+        return
+    with Bag(path) as bag:
+        chosen = bag.image_topic(topic).name
+        if truth is not None and Path(truth).is_file():
+            first = next(bag.images(chosen, stamps=stamps))
+            facts = read_truth(truth, first.stamp_ns)
+        else:
+            if truth is not None and not truth.startswith("/"):
+                raise TruthError(f"{truth}: there is no such file; a topic of the bag begins "
+                                 "with /")
+            facts = truth_of_bag(bag, truth)
+        yield _limited(path.name or str(path),
+                       facts.check(asked, ignore_unknown=ignore_unknown),
+                       lambda: bag.images(chosen, stamps=stamps), limit_s, chosen)
+
+
+def video_frames(path: str | Path) -> Iterator[Frame]:
+    """Yield a video's frames, on its own time."""
+    video = VideoFile(str(path))
+    while (taken := video.next()) is not None:
+        rgb, t_s = taken
+        yield Frame(rgb, VIDEO_FIRST_NS + round(t_s * NS), "camera")
+
+
+def _limited(name: str, truth: Truth, frames: Callable[[], Iterator[Frame]],
+             limit_s: float | None, topic: str) -> Recording:
+    if limit_s is None:
+        return Recording(name, truth, frames, topic)
+    end_ns = truth.stretches[0].start_ns + round(limit_s * NS)
+    kept = [one for one in truth.stretches if one.end_ns <= end_ns]
+    if not kept:
+        raise TruthError(f"no segment of the truth ends within {limit_s:g} s")
+    until_ns = kept[-1].end_ns
+
+    def cut() -> Iterator[Frame]:
+        for frame in frames():
+            if frame.stamp_ns >= until_ns:
+                return
+            yield frame
+
+    return Recording(name, Truth(kept), cut, topic)

@@ -1,0 +1,278 @@
+"""
+Leaves for py_trees behaviour trees that act on decisions.
+
+They keep the newest message of ``<node>/decisions/<question id>`` and judge it at each tick by
+answer, probability and the age of its evidence. `py_trees` is a ROS 2 package, and what the extra
+`trees` installs; py_trees_ros is not needed, but hands its node over as these leaves expect.
+
+``setup`` needs the ROS node: ``tree.setup(node=node)``. The node must spin (``spin_once`` before
+each tick, or an executor in another thread).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import py_trees
+from py_trees.common import Access, Status
+from rclpy.node import Node
+from rclpy.qos import QoSDurabilityPolicy, QoSProfile, QoSReliabilityPolicy
+from rclpy.time import Time
+
+from vlm_decisions.msg import Decision
+from vlm_decisions.srv import Ask
+
+#: Matches the publisher: a leaf that is set up late still gets the newest decision.
+NEWEST = QoSProfile(depth=1, reliability=QoSReliabilityPolicy.RELIABLE,
+                    durability=QoSDurabilityPolicy.TRANSIENT_LOCAL)
+
+SERVER = "/decision_node"
+LAPSED = (Status.FAILURE, Status.RUNNING)
+
+
+class Newest:
+    """The newest decision on one question, and how far it can be trusted now."""
+
+    def __init__(self, node: Node, question: str, server: str = SERVER) -> None:
+        self._node = node
+        self.msg: Decision | None = None
+        self._subscription = node.create_subscription(
+            Decision, f"{server}/decisions/{question}", self._take, NEWEST)
+
+    def _take(self, msg: Decision) -> None:
+        self.msg = msg
+
+    def age_s(self) -> float:
+        """Seconds from the newest frame of the evidence to now; inf without evidence."""
+        msg = self.msg
+        if msg is None or (msg.t_end.sec == 0 and msg.t_end.nanosec == 0):
+            return math.inf
+        return (self._node.get_clock().now() - Time.from_msg(msg.t_end)).nanoseconds / 1e9
+
+    def lapsed(self, max_age_s: float) -> str:
+        """Return why the decision says nothing about now, empty if it does."""
+        msg = self.msg
+        if msg is None:
+            return "no decision yet"
+        if msg.answer == Decision.UNKNOWN:
+            return f"unknown: {msg.reason}" if msg.reason else "unknown"
+        age_s = self.age_s()
+        return f"stale: the evidence is {age_s:.2f} s old" if age_s > max_age_s else ""
+
+    def close(self) -> None:
+        """End the subscription."""
+        self._node.destroy_subscription(self._subscription)
+
+
+class AnswerIs(py_trees.behaviour.Behaviour):
+    """
+    Condition: the answer to a question is `answer` (or one of several) with evidence of now.
+
+    SUCCESS if it is, with a probability of that answer of at least `min_p`; FAILURE if it is
+    another. Where nothing is known (no decision, unknown, evidence older than `max_age_s`) it is
+    `when_lapsed`: FAILURE, or RUNNING to wait. `feedback_message` says which.
+    """
+
+    def __init__(
+        self, name: str, question: str, answer: str | Iterable[str] = Decision.YES, *,
+        min_p: float = 0.0, max_age_s: float = 1.0, when_lapsed: Status = Status.FAILURE,
+        server: str = SERVER,
+    ) -> None:
+        """Raises ValueError for settings that make no sense."""  # noqa: D401
+        super().__init__(name)
+        self.answers = (answer,) if isinstance(answer, str) else tuple(answer)
+        _check(question, self.answers, max_age_s, when_lapsed)
+        if not 0.0 <= min_p <= 1.0:
+            raise ValueError(f"min_p must be 0 to 1, not {min_p!r}")
+        self.question, self.server = question, server
+        self.min_p, self.max_age_s, self.when_lapsed = min_p, max_age_s, when_lapsed
+        self._newest: Newest | None = None
+
+    def setup(self, **kwargs: Any) -> None:
+        """Subscribe. Raises KeyError without `node`."""
+        self._newest = Newest(_node(self, kwargs), self.question, self.server)
+
+    def update(self) -> Status:
+        """Judge the newest decision."""
+        why = self._newest.lapsed(self.max_age_s)
+        if why:
+            self.feedback_message = f"{self.question}: {why}"
+            return self.when_lapsed
+        msg = self._newest.msg
+        p = probability(msg)
+        self.feedback_message = f"{self.question}: {msg.answer} ({p:.2f})"
+        likely = self.min_p == 0.0 or p >= self.min_p
+        return Status.SUCCESS if msg.answer in self.answers and likely else Status.FAILURE
+
+    def shutdown(self) -> None:
+        """End the subscription."""
+        if self._newest is not None:
+            self._newest.close()
+            self._newest = None
+
+
+class DecisionToBlackboard(py_trees.behaviour.Behaviour):
+    """
+    Write the newest decision on a question to the blackboard, as key `key` (the question's id).
+
+    SUCCESS with a message whose evidence is of now; else the key is set to None, so that nobody
+    acts on an old one, and the result is `when_lapsed`.
+    """
+
+    def __init__(
+        self, name: str, question: str, *, key: str | None = None, max_age_s: float = 1.0,
+        when_lapsed: Status = Status.FAILURE, server: str = SERVER,
+    ) -> None:
+        """Raises ValueError for settings that make no sense."""  # noqa: D401
+        super().__init__(name)
+        _check(question, (Decision.YES,), max_age_s, when_lapsed)
+        self.question, self.server = question, server
+        self.key = key or question
+        self.max_age_s, self.when_lapsed = max_age_s, when_lapsed
+        self._newest: Newest | None = None
+        self.blackboard = self.attach_blackboard_client(name=name)
+        self.blackboard.register_key(key=self.key, access=Access.WRITE)
+        self.blackboard.set(self.key, None)
+
+    def setup(self, **kwargs: Any) -> None:
+        """Subscribe. Raises KeyError without `node`."""
+        self._newest = Newest(_node(self, kwargs), self.question, self.server)
+
+    def update(self) -> Status:
+        """Write the newest decision, or None."""
+        why = self._newest.lapsed(self.max_age_s)
+        self.blackboard.set(self.key, None if why else self._newest.msg)
+        if why:
+            self.feedback_message = f"{self.question}: {why}"
+            return self.when_lapsed
+        self.feedback_message = f"{self.question}: {self._newest.msg.answer}"
+        return Status.SUCCESS
+
+    def shutdown(self) -> None:
+        """End the subscription."""
+        if self._newest is not None:
+            self._newest.close()
+            self._newest = None
+
+
+class AskOnce(py_trees.behaviour.Behaviour):
+    """
+    Action: ask one question about now and wait for the answer, each time the leaf is entered.
+
+    RUNNING until it comes; SUCCESS if it is `answer` (or one of several; with an empty one any
+    answer but unknown is), else FAILURE; FAILURE as well if there is none within `timeout_s` of
+    the steady clock. `decision` holds the answer, and the blackboard if `key` is given.
+    """
+
+    def __init__(
+        self, name: str, text: str, answer: str | Iterable[str] = Decision.YES, *,
+        options: Sequence[str] = (), timeout_s: float = 5.0, key: str | None = None,
+        server: str = SERVER,
+    ) -> None:
+        """Raises ValueError for settings that make no sense."""  # noqa: D401
+        super().__init__(name)
+        if not text.strip():
+            raise ValueError("there is nothing to ask: the text is empty")
+        if not 0.0 < timeout_s < math.inf:
+            raise ValueError(f"timeout_s must be above 0, not {timeout_s!r}")
+        self.text, self.options = text, list(options)
+        self.answers = ((answer,) if answer else ()) if isinstance(answer, str) else tuple(answer)
+        possible = self.options or [Decision.YES, Decision.NO]
+        for one in self.answers:
+            if one not in possible:
+                raise ValueError(f"the question cannot be answered {one!r}, only by "
+                                 f"{', '.join(possible)}")
+        self.timeout_s, self.server = timeout_s, server
+        self.decision: Decision | None = None
+        self.key = key
+        if key:
+            self.blackboard = self.attach_blackboard_client(name=name)
+            self.blackboard.register_key(key=key, access=Access.WRITE)
+        self._node: Node | None = None
+        self._client: Any = None
+        self._future: Any = None
+        self._end = 0.0
+
+    def setup(self, **kwargs: Any) -> None:
+        """Make the service client. Raises KeyError without `node`."""
+        self._node = _node(self, kwargs)
+        self._client = self._node.create_client(Ask, f"{self.server}/ask")
+
+    def initialise(self) -> None:
+        """Ask anew."""
+        self.decision, self._future = None, None
+        self._end = time.monotonic() + self.timeout_s
+
+    def update(self) -> Status:
+        """Send the question once the service is there, then wait for its answer."""
+        if self._future is None and self._client.service_is_ready():
+            self._future = self._client.call_async(Ask.Request(
+                text=self.text, options=self.options, timeout_s=float(self.timeout_s)))
+        if self._future is not None and self._future.done():
+            return self._judge(self._future.result())
+        if time.monotonic() > self._end:
+            self.feedback_message = (
+                f"no answer within {self.timeout_s:g} s" if self._future
+                else f"{self.server}/ask is not there")
+            self._give_up()
+            return Status.FAILURE
+        self.feedback_message = "asked" if self._future else f"waiting for {self.server}/ask"
+        return Status.RUNNING
+
+    def terminate(self, new_status: Status) -> None:
+        """Forget a question that is still being answered when the leaf is interrupted."""
+        if new_status == Status.INVALID:
+            self._give_up()
+
+    def shutdown(self) -> None:
+        """Remove the client."""
+        if self._client is not None:
+            self._node.destroy_client(self._client)
+            self._client = None
+
+    def _judge(self, response: Any) -> Status:
+        if response is None or not response.success:
+            self.feedback_message = response.message if response else "the call failed"
+            return Status.FAILURE
+        self.decision = response.decision
+        if self.key:
+            self.blackboard.set(self.key, response.decision)
+        answer = response.decision.answer
+        self.feedback_message = answer
+        good = answer in self.answers if self.answers else answer != Decision.UNKNOWN
+        return Status.SUCCESS if good else Status.FAILURE
+
+    def _give_up(self) -> None:
+        if self._future is not None and not self._future.done():
+            self._client.remove_pending_request(self._future)
+        self._future = None
+
+
+def probability(msg: Decision) -> float:
+    """Return the probability of the answer given: 1 - p for no; nan for unknown, uncertain."""
+    if msg.answer == Decision.NO and not msg.options:
+        return 1.0 - msg.p
+    return math.nan if msg.answer in (Decision.UNKNOWN, Decision.UNCERTAIN) else msg.p
+
+
+def _check(question: str, answers: Sequence[str], max_age_s: float, when_lapsed: Status) -> None:
+    if not question:
+        raise ValueError("no question is named")
+    if not answers or not all(answers):
+        raise ValueError(f"no answer is named for '{question}'")
+    if Decision.UNKNOWN in answers:
+        raise ValueError("unknown is no answer to wait for: it is what when_lapsed is for")
+    if not max_age_s > 0.0:
+        raise ValueError(f"max_age_s must be above 0, not {max_age_s!r}")
+    if when_lapsed not in LAPSED:
+        raise ValueError(f"when_lapsed must be FAILURE or RUNNING, not {when_lapsed}")
+
+
+def _node(leaf: py_trees.behaviour.Behaviour, kwargs: dict[str, Any]) -> Node:
+    try:
+        return kwargs["node"]
+    except KeyError:
+        raise KeyError(f"'{leaf.name}' needs the ROS node: tree.setup(node=node)") from None
