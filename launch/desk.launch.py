@@ -1,7 +1,7 @@
 """
 Answer the desk's questions about the simulated camera, or about a real one.
 
-    ros2 launch vlm_decisions desk.launch.py
+    ros2 launch vlm_decisions desk.launch.py viewer:=true
     ros2 launch vlm_decisions desk.launch.py sim:=false image:=/camera/image_raw model:=PATH
 """
 
@@ -11,7 +11,7 @@ from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
 
 from launch import LaunchContext, LaunchDescription
-from vlm_decisions.ros.launching import decision_node, node_arguments
+from vlm_decisions.ros.launching import decision_node, node_arguments, viewer_nodes
 
 
 def start(context: LaunchContext) -> list[Action]:
@@ -19,7 +19,7 @@ def start(context: LaunchContext) -> list[Action]:
     def given(name: str) -> str:
         return LaunchConfiguration(name).perform(context)
 
-    actions: list[Action] = [decision_node(context, given("image"))]
+    actions: list[Action] = [decision_node(context, given("image")), *viewer_nodes(context)]
     if given("sim") == "true":
         actions.append(Node(
             package="vlm_decisions", executable="sim_camera", name="sim_camera",

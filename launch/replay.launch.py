@@ -24,7 +24,7 @@ from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
 
 from launch import LaunchContext, LaunchDescription
-from vlm_decisions.ros.launching import decision_node, node_arguments
+from vlm_decisions.ros.launching import decision_node, node_arguments, viewer_nodes
 
 
 def is_bag(source: Path) -> bool:
@@ -57,7 +57,7 @@ def start(context: LaunchContext) -> list[Action]:
     end = RegisterEventHandler(OnProcessExit(
         target_action=player,
         on_exit=[LogInfo(msg=ended), EmitEvent(event=Shutdown(reason=ended))]))
-    return [node, player, end]
+    return [node, player, *viewer_nodes(context), end]
 
 
 def generate_launch_description() -> LaunchDescription:

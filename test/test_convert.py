@@ -8,12 +8,16 @@ import pytest
 pytest.importorskip("rclpy", reason="rclpy is not installed")
 
 from vlm_decisions import decision as core  # noqa: E402
+from vlm_decisions.events import TRANSITION, Event  # noqa: E402
 from vlm_decisions.msg import Decision as DecisionMsg  # noqa: E402
+from vlm_decisions.msg import Event as EventMsg  # noqa: E402
 from vlm_decisions.msg import Question as QuestionMsg  # noqa: E402
 from vlm_decisions.questions import KINDS, TIERS, Question, QuestionError  # noqa: E402
 from vlm_decisions.ros.convert import (  # noqa: E402
     decision_from_msg,
     decision_to_msg,
+    event_from_msg,
+    event_to_msg,
     ns_to_time,
     question_from_msg,
     question_to_msg,
@@ -48,6 +52,16 @@ def test_decision_round_trips():
     assert decision_from_msg(msg) == DECISION
     assert msg.header.stamp == msg.t_end and msg.header.frame_id == "camera"
     assert msg.age == pytest.approx(1e-9 * 2)
+
+
+def test_event_round_trips():
+    event = Event("drink", "drinking", "idle", TRANSITION, "drinks", 3, "activity", "typing", 0.75,
+                  1_700_000_000_123_456_789, 1_700_000_001_123_456_789, 1_700_000_001_200_000_001,
+                  1_699_999_990_000_000_001, "camera")
+    msg = event_to_msg(event)
+    assert event_from_msg(msg) == event
+    assert (msg.cause, msg.count) == (EventMsg.CAUSE_TRANSITION, 3)
+    assert time_to_ns(msg.header.stamp) == event.t_end_ns and msg.header.frame_id == "camera"
 
 
 def test_unknown_decision_round_trips():

@@ -2,6 +2,8 @@
 
 import dataclasses
 import math
+import sys
+import types
 
 import pytest
 
@@ -52,7 +54,12 @@ def test_all_is_well():
     ("model", WARN, "1 heads refused", having(heads_refused={"a.npz": "another model"})),
     ("image", ERROR, "no image yet on /image", having(frames=0, image_age_s=math.inf)),
     ("image", ERROR, "no image for 3.5 s", having(image_age_s=3.5)),
-    ("image", ERROR, "refused 2: depth", having(refused={"encoding": 2}, last_refusal="depth")),
+    ("image", ERROR, "refused 2: depth",
+     having(refused={"encoding": 2}, received=102, last_refusal="depth")),
+    ("image", WARN, "refused 2: depth",  # and ten good ones in the same second
+     having(refused={"encoding": 2}, received=112, last_refusal="depth")),
+    ("image", ERROR, "nothing publishes /clock", having(clock_stands=True)),
+    ("image", WARN, "0.5 Hz is too slow", having(image_rate_hz=0.5)),
     ("image", WARN, "60 s behind the clock", having(stamp_offset_s=60.0)),
     ("image", WARN, "60 s ahead of the clock", having(stamp_offset_s=-60.0)),
     ("image", OK, "not subscribed", having(state="inactive", image_age_s=99.0)),
@@ -60,7 +67,12 @@ def test_all_is_well():
     ("camera", ERROR, "answers are unknown: too dark", having(condition="too dark")),
     ("camera", OK, "not seen yet", having(state="inactive")),
     ("runtime", ERROR, "vision: boom", having(errors=1, last_error="vision: boom")),
-    ("runtime", WARN, "too slow: 3 groups", having(dropped={"queue": 3}))])
+    ("runtime", WARN, "too slow: 3 groups", having(dropped={"queue": 3})),
+    ("runtime", WARN, "too slow: 5 groups", having(dropped={"queue": 3, "catch_up": 2})),
+    ("questions", WARN, "unknown: person (person: too long)",
+     having(unknown={"person": "too long"})),
+    ("questions", OK, "1 question", having(unknown={"person": "dark"}, condition="dark")),
+    ("model", OK, "configuring", having(state="configuring", model=""))])
 def test_what_is_wrong_is_said(part, level, text, state):
     before = GOOD if state.runtime else NodeState("unconfigured")
     status = report(before, state)[part]
@@ -82,6 +94,30 @@ def test_slow_questions_alarm_after_a_while():
     assert status.level == WARN and "person" in status.message
     assert report(*[slow] * 7, GOOD)["questions"].level == OK
     assert report(*[having(slow, condition="dark")] * 7)["questions"].level == OK
+
+
+def test_questions_that_just_came_back_do_not_alarm():
+    dark = having(unknown={"person": "dark"}, condition="dark")
+    assert report(dark, having(unknown={"person": "dark"}))["questions"].level == OK
+    assert report(dark, GOOD, having(unknown={"person": "no head"}))["questions"].level == WARN
+
+
+def test_latencies_are_told_by_tier():
+    state = having(tick_ms={"health": Percentiles(1.0, 2.0, 9), "tier_1": Percentiles(30, 40, 9),
+                            "tier_2": Percentiles(60, 80, 9), "ask": Percentiles(50, 70, 9)})
+    values = {pair.key: pair.value for pair in report(state)["runtime"].values}
+    assert values["tick tier 0"] == "p50 1 ms, p95 2 ms"
+    assert values["tick tier 1"] == "p50 30 ms, p95 40 ms"
+    assert values["tick tier 2"] == "p50 60 ms, p95 80 ms" and "tick ask" in values
+
+
+def test_the_models_memory_is_told_where_it_is_loaded(monkeypatch):
+    mlx = types.SimpleNamespace(get_active_memory=lambda: 5e6)
+    monkeypatch.setitem(sys.modules, "mlx.core", mlx)
+    values = {pair.key: pair.value for pair in report(GOOD)["model"].values}
+    assert values["model memory"] == "5 MB"
+    monkeypatch.setitem(sys.modules, "mlx.core", types.SimpleNamespace())  # half imported
+    assert "model memory" not in {pair.key for pair in report(GOOD)["model"].values}
 
 
 def test_memory_is_this_process():

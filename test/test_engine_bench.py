@@ -5,7 +5,8 @@ import json
 import pytest
 
 from vlm_decisions.engine import Query
-from vlm_decisions.studies.bench_engine import bench_engine, bench_stream, questions
+from vlm_decisions.studies.bench_engine import WAYS, bench_engine, questions
+from vlm_decisions.studies.bench_stream import bench_stream
 from vlm_decisions.studies.flops import sequence_flops, work_of
 from vlm_decisions.studies.shapes import random_engine
 
@@ -18,15 +19,20 @@ def engine():
 def test_rows_hold_what_the_documentation_names():
     said = []
     out = bench_engine("tiny", (1, 3), repeat=1, layers=2, with_blas=False, say=said.append)
-    assert len(said) == 2
+    assert any("3 questions" in line for line in said)
     assert json.loads(json.dumps(out))["shape"] == "tiny"
     one, three = out["results"]
     assert three["questions"] == 3
-    assert set(three["seconds"]) == {"independent", "mlx_vlm", "copies", "serial", "shared"}
-    assert all(value > 0 for value in three["seconds"].values())
+    for key in ("seconds", "speedups", "peak_bytes", "tokens", "flops"):
+        assert set(three[key]) == set(WAYS), key
+        assert all(value > 0 for value in three[key].values()), key
     assert set(three["extra_bytes"]) == {"copies", "shared"}
+    assert three["extra_bytes"]["copies"] > three["extra_bytes"]["shared"] > 0
     assert three["speedup"] == three["seconds"]["independent"] / three["seconds"]["shared"]
     assert three["bound_fraction"] == pytest.approx(three["speedup"] / three["flop_bound"])
+    assert three["tick_speedup"] == pytest.approx(
+        three["seconds"]["independent"] / three["tick_seconds"]
+    )
     assert one["flop_bound"] == pytest.approx(1.0)
     assert 1.0 < three["flop_bound"] < 3.0
 
@@ -46,6 +52,7 @@ def test_ways_that_disagree_are_not_timed(monkeypatch):
 
 def test_stream_rows(engine):
     out = bench_stream(engine, n_questions=2, ticks=4, window_groups=2, say=lambda line: None)
+    assert json.loads(json.dumps(out))["questions"] == 2
     for way in ("window", "stream", "stream_inline_rebuild"):
         assert 0 < out[way]["p50_ms"] <= out[way]["p95_ms"] <= out[way]["p99_ms"]
 
@@ -75,7 +82,15 @@ def test_work_counts_shared_tokens_once(engine):
     suffixes = [len(engine.question(query).ids) for query in queries]
     work = work_of(engine, 100, suffixes, queries)
     tree = engine.questions(queries).tree
-    assert work.tokens == {"independent": 200 + sum(suffixes), "shared": 100 + len(tree.ids)}
+    assert work.tokens == {
+        "independent": 200 + sum(suffixes),
+        "mlx_vlm": 202 + sum(suffixes),
+        "copies": 100 + 2 * max(suffixes),
+        "serial": 100 + sum(suffixes),
+        "shared": 100 + len(tree.ids),
+    }
+    assert work.flops["shared"] < work.flops["serial"] <= work.flops["copies"]
+    assert work.flops["copies"] < work.flops["independent"] < work.flops["mlx_vlm"]
     assert work.tokens["shared"] < 100 + sum(suffixes)
     assert 1 < work.bound < 2
 
@@ -84,4 +99,4 @@ def test_bad_arguments_are_named():
     with pytest.raises(ValueError, match="0.8b"):
         random_engine("huge")
     with pytest.raises(ValueError, match="at most"):
-        questions(1000)
+        questions(2000)

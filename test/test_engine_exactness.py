@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tiny import encoded, tiny_engine
+from tiny import encoded, moving_frames, tiny_engine
 
 from vlm_decisions.engine import Query
 from vlm_decisions.studies.exactness import CONTROLS, QUERIES, check, compare
@@ -50,16 +50,77 @@ def test_an_unknown_control_is_refused():
         check(tiny_engine(), "typo")
 
 
-@pytest.mark.parametrize("n", [1, 2, 7, 64])
-def test_batches_of_ragged_questions(n):
-    engine = tiny_engine()
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_batch_size_from_1_to_64(family):
+    """Ragged questions; the small batches are folded into one softmax, the large ones merged."""
+    engine = tiny_engine(family)
     groups, times_s = encoded(engine, 3)
-    queries = many_queries(n)
-    got = engine.window(groups, times_s).ask(queries, hidden=True)
-    sample = range(n) if n < 10 else range(0, n, 5)
-    want = [full_sequence(engine, groups, times_s, queries[i]) for i in sample]
-    margin = compare("batch", [got[i] for i in sample], want)
+    queries = many_queries(64)
+    sample = range(0, 64, 1 if family == "qwen3_5" else 4)
+    want = {i: full_sequence(engine, groups, times_s, queries[i]) for i in sample}
+    prefix = engine.window(groups, times_s)
+    for n in range(1, 65):
+        layers = n in (1, 2, 3, 5, 9, 17, 33, 64)
+        got = prefix.ask(queries[:n], hidden=layers)
+        known = [i for i in sample if i < n]
+        if layers:
+            margin = compare(f"{n} questions", [got[i] for i in known], [want[i] for i in known])
+            assert margin.exact, margin
+        for i in known:
+            assert np.abs(got[i].probabilities - want[i].probabilities).max() < 1e-4, (n, i)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_images(family):
+    engine = tiny_engine(family)
+    image = engine.encode([moving_frames(1, 160, 224)[0]] * 2)
+    depths = [None, 3, 6, 1, None, 2, None, None, 5]
+    queries = [
+        Query(query.text, query.options, depth)
+        for query, depth in zip(many_queries(9, seed=5), depths, strict=True)
+    ]
+    want = [full_sequence(engine, [image], [0.0], query, "image") for query in queries]
+    margin = compare("image", engine.image(image).ask(queries, hidden=True), want)
     assert margin.exact, margin
+
+
+@pytest.mark.parametrize("words", [60, 125, 140])
+def test_questions_longer_than_a_chunk(words):
+    """Long questions of one row each, and short ones beside them."""
+    engine = tiny_engine()
+    groups, times_s = encoded(engine, 2)
+    long = "Is the person " + " ".join(WORDS[i % len(WORDS)] for i in range(words)) + "?"
+    queries = [Query(long), Query("Is it a cup?"), Query(long[:-1] + " now?"), QUERIES[-1]]
+    assert len(engine.question(queries[0]).ids) > words
+    want = [full_sequence(engine, groups, times_s, query) for query in queries]
+    margin = compare("long", engine.window(groups, times_s).ask(queries, hidden=True), want)
+    assert margin.exact, margin
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_sequence_that_begins_another(family):
+    """Its decision token is a trunk token; the readout rows are then partly on the main line."""
+    import mlx.core as mx
+
+    from vlm_decisions.engine.forward import run
+    from vlm_decisions.engine.tree import build_tree
+
+    engine = tiny_engine(family)
+    groups, times_s = encoded(engine, 2)
+    prefix = engine.window(groups, times_s)
+    prefix.prefill()
+    ids = engine.question(QUERIES[1]).ids
+    sequences = [ids[:9], ids[:14], ids, ids[:14], ids[:10] + ids[12:]]
+
+    def hidden(chosen):
+        out = run(engine.decoder, prefix.state, tree=build_tree(chosen), depths=[6] * len(chosen))
+        mx.eval(out.hidden)
+        return np.array(out.hidden)
+
+    together = hidden(sequences)
+    for row, sequence in zip(together, sequences, strict=True):
+        assert np.abs(row - hidden([sequence])[0]).max() < 1e-4
+    assert np.abs(together[1] - together[2]).max() > 0.1
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -146,6 +207,38 @@ def test_cut_at_a_chunk_boundary(extra):
         want.append(full_sequence(engine, groups, times_s, query, ids=ids))
     margin = compare("cut", got, want)
     assert margin.exact, margin
+
+
+@pytest.mark.parametrize("cuts", [[1], [63, 64, 65], [64, 128], [100, 101, 191, 192, 200]])
+def test_a_state_built_in_pieces(cuts):
+    """Appends that end inside and at the chunks of 64, in the middle of groups and time stamps."""
+    from vlm_decisions.engine.forward import Line, join
+
+    engine = tiny_engine()
+    groups, times_s = encoded(engine, 11)
+    queries = many_queries(3, seed=2)
+    want = engine.window(groups, times_s).ask(queries, hidden=True)
+    prefix = engine.window(groups, times_s)
+    whole, prefix._lines = join(prefix._lines), []
+    assert len(whole) > 200
+    visual = np.full(len(whole), -1)
+    features = np.concatenate([np.array(group.features) for group in groups])
+    at = np.concatenate([np.arange(s, s + block.shape[0]) for s, block, _ in whole.features])
+    visual[at] = np.arange(len(at))
+    import mlx.core as mx
+
+    for start, end in zip([0, *cuts], [*cuts, len(whole)], strict=True):
+        piece, used = [], visual[start:end]
+        for i in np.flatnonzero(used >= 0):
+            piece.append((int(i), mx.array(features[used[i]][None]), ()))
+        advance = whole.advance if end == len(whole) else 0
+        line = Line(whole.ids[start:end], whole.positions[:, start:end], piece, advance)
+        engine.run(prefix.state, [line])
+        assert prefix.state.length == end
+    got = prefix.ask(queries, hidden=True)
+    for a, b in zip(got, want, strict=True):
+        assert np.abs(a.hidden - b.hidden).max() < 1e-3
+        assert np.abs(a.probabilities - b.probabilities).max() < 1e-5
 
 
 def test_order_and_company_do_not_matter():

@@ -72,6 +72,35 @@ def test_conv_silu(shape):
     assert np.abs(run(fastmath.conv_silu, x, taps) - y / (1 + np.exp(-y))).max() < 1e-5
 
 
+@pytest.mark.parametrize(("rows", "columns", "masked"), [(3, 5, 5), (200, 300, 40), (7, 900, 7)])
+def test_softmax(rows, columns, masked):
+    rng = np.random.default_rng(3)
+    scores = rng.normal(size=(4, rows, columns)).astype(np.float32) * 10
+    mask = np.where(rng.random((rows, masked)) < 0.5, -1e30, 0).astype(np.float32)
+    mask[:, 0] = 0
+    wide = scores.astype(np.float64)
+    wide[..., columns - masked :] += mask
+    weight = np.exp(wide - wide.max(axis=-1, keepdims=True))
+    want = weight / weight.sum(axis=-1, keepdims=True)
+    assert np.abs(run(fastmath.softmax, scores, mask) - want).max() < 1e-5
+    assert (want == 0).any()
+
+
+def test_several_threads_give_the_same(monkeypatch):
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(1200, 512)).astype(np.float32)
+    taps, mask = rng.normal(size=(4, 512)).astype(np.float32), np.zeros((1200, 1), np.float32)
+    alone = {}
+    for n in (1, 3):
+        monkeypatch.setattr(fastmath.blas, "threads", lambda n=n: n)
+        fastmath._pool.cache_clear()
+        for f, args in ((fastmath.swiglu, (x, x)), (fastmath.conv_silu, (x[None], taps)),
+                        (fastmath.softmax, (x[None], mask))):
+            got = run(f, *args)
+            assert np.array_equal(alone.setdefault(f, got), got)
+    fastmath._pool.cache_clear()
+
+
 def test_views_and_blocks():
     """Inputs that are views of other arrays, longer than a block."""
     x = np.random.default_rng(1).normal(size=(300, 512)).astype(np.float32)

@@ -15,7 +15,12 @@ from vlm_decisions.engine import (
     Query,
     QueryError,
     StateError,
+    blas,
 )
+
+blas.ensure()
+
+import mlx.core as mx  # noqa: E402
 
 ASK = [Query("Is a person present?"), Query("Is the door open?")]
 
@@ -82,8 +87,6 @@ def test_windows_need_as_many_times_as_groups(stream):
 
 def test_a_state_of_two_rows_is_refused_not_reset(stream):
     """mlx-vlm quietly replaces a recurrent state of another batch size by zeros."""
-    import mlx.core as mx
-
     delta, full = stream.state.layers[0], stream.state.layers[1]
     good = delta.memory
     delta.memory = mx.stack([good, good])
@@ -144,6 +147,45 @@ def test_a_batch_of_groups_is_encoded_as_one_by_one():
         assert np.abs(one.mean - np.array(alone.features).mean(axis=0)).max() < 1e-4
         assert np.array_equal(alone.max, np.array(alone.features).max(axis=0))
         assert one.grid == (3, 4)
+
+
+def test_refusals_come_before_any_compute(stream, monkeypatch):
+    """With layers and a vision tower that cannot run, each refusal still has its own name."""
+    engine = stream.engine
+    group = stream.groups[0]
+    other, _ = encoded(engine, 1, height=64, width=96)
+    foreign, _ = encoded(tiny_engine("qwen3_vl"), 1)
+    window = engine.window([group], [0.1])
+    stream.append(group, 5.0)  # waits for the next question
+    good = moving_frames(1)[0]
+
+    def explode(*args, **kwargs):
+        raise AssertionError("computed")
+
+    monkeypatch.setattr(engine.decoder, "layers", (explode,) * engine.n_layers)
+    monkeypatch.setattr(engine.decoder, "embed", explode)
+    monkeypatch.setattr(engine.vision, "run", explode)
+    with pytest.raises(AssertionError, match="computed"):  # the trap works
+        stream.ask(ASK)
+    too_long = Query("Is there a cup " * 900 + "?")
+    for asked in (stream, window):
+        for queries in ([], [*ASK, Query("")], [*ASK, Query("Which?", ("one",))],
+                        [Query("Is it?", depth=99)], ["Is it?"]):
+            with pytest.raises(QueryError):
+                asked.ask(queries)
+        with pytest.raises(ContextError, match="a question of"):
+            asked.ask([*ASK, too_long])
+    for bad in (other[0], foreign[0]):
+        with pytest.raises(GroupError):
+            stream.append(bad, 9.0)
+        with pytest.raises(GroupError):
+            engine.window([group, bad], [0.1, 0.3])
+    with pytest.raises(FrameError):
+        engine.encode([good, good[:64]])
+    delta = window.state.layers[0]
+    delta.memory = mx.zeros((2, 4, 32, 32))
+    with pytest.raises(StateError, match="one copy"):
+        window.ask(ASK)
 
 
 def test_all_refusals_are_engine_errors():

@@ -160,6 +160,19 @@ def test_a_shallow_stream_keeps_fewer_layers():
     assert shallow.state.nbytes() < 0.5 * full.state.nbytes()
 
 
+def test_early_exits_leave_the_deeper_layers_whole():
+    """Ticks answered at shallow depths still append through all layers."""
+    engine = tiny_engine()
+    groups, times_s = encoded(engine, 6)
+    stream = engine.stream(8)
+    shallow = [Query(q.text, q.options, depth) for q, depth in zip(QUERIES, (1, 2, 4))]
+    for i, (group, t_s) in enumerate(zip(groups, times_s, strict=True)):
+        stream.append(group, t_s)
+        if i < 5:
+            stream.ask(shallow[: 1 + i % 3])
+    assert_exact(stream, stream.ask(QUERIES, hidden=True))
+
+
 @pytest.mark.parametrize(
     ("settings", "match"),
     [

@@ -125,6 +125,16 @@ def test_desk_without_the_simulated_camera():
     assert [action.node_executable for action in actions] == ["decision_node"]
 
 
+@pytest.mark.parametrize(("name", "given"), [
+    ("desk", {}), ("replay", {"source": str(HERE / "test_launch.py")})])
+def test_the_viewer_is_started_where_it_is_wanted(name, given):
+    def executables(**more):
+        actions, _ = started(name, **given, **more)
+        return [getattr(action, "node_executable", None) for action in actions]
+    assert "viewer" not in executables()
+    assert executables(viewer="true", viewer_port="9000").count("viewer") == 1
+
+
 @pytest.mark.parametrize("name", ["bag", "bag.mcap", "bag.db3"])
 def test_a_bag_is_played_with_its_clock(tmp_path, name):
     source = tmp_path / name

@@ -24,10 +24,17 @@ pytestmark = pytest.mark.timeout(1200)  # the first test waits for both builds
 ROOT = Path(__file__).resolve().parents[1]
 ROS_PREFIX = Path(sys.prefix)
 VERSION = f"python{sys.version_info.major}.{sys.version_info.minor}"
-MESSAGES = ["Decision", "Question", "QuestionArray"]
+MESSAGES = ["Decision", "Event", "Question", "QuestionArray"]
 SERVICES = ["AddQuestion", "Ask", "ListQuestions", "RemoveQuestion", "SaveQuestions"]
 BUILD_S = 900.0  # longest time for one build on a busy machine
-PROGRAMS = ["decision_node", "sim_camera", "video_camera", "vlm-decisions"]
+PROGRAMS = [
+    "decision_node",
+    "replay_camera",
+    "sim_camera",
+    "video_camera",
+    "viewer",
+    "vlm-decisions",
+]
 
 ROUND_TRIP = """
 import rclpy
@@ -185,6 +192,15 @@ def test_share_folders_are_installed(door):
         assert files, f"{folder}/ is empty"
         for path in files:
             assert (door.share / path.relative_to(ROOT)).read_bytes() == path.read_bytes()
+
+
+@pytest.mark.slow
+def test_the_viewers_page_is_installed(door):
+    """The page, its styles and modules lie beside the module that serves them."""
+    static = Path("vlm_decisions", "viewer", "static")
+    installed = door.prefix / "lib" / VERSION / "site-packages" / static
+    for path in (ROOT / static).iterdir():
+        assert (installed / path.name).read_bytes() == path.read_bytes()
 
 
 @pytest.mark.slow

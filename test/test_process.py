@@ -81,7 +81,7 @@ def node(*args: str, load_s: float = 0.0, ask_s: float = 0.0) -> Process:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signal_in_the_middle_of_an_answer(number, tmp_path):
     log = tmp_path / "decisions.jsonl"
-    camera = Process("-m", "vlm_decisions.sim.camera", "--ros-args", "-p", "width:=160", "-p",
+    camera = Process("-m", "vlm_decisions.ros.sim_camera", "--ros-args", "-p", "width:=160", "-p",
                      "height:=120")
     with camera, node("-p", f"log_file:={log}", ask_s=1.0) as process:
         process.wait_line("active, reading")
@@ -100,10 +100,20 @@ def test_signal_in_the_middle_of_an_answer(number, tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signal_while_the_model_loads(number):
     with node(load_s=30.0) as process:
-        time.sleep(2.5)
+        process.wait_line("loading model")
+        time.sleep(0.5)
         code, took_s, output = process.end(number)
     assert code == 0 and took_s < 2.0
     assert "Traceback" not in output and "active" not in output
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_while_nothing_is_configured(number):
+    with node("-p", "model:=missing", "-p", "questions_file:=/no/such.yaml") as process:
+        process.wait_line("cannot configure")
+        code, took_s, output = process.end(number)
+    assert code == 0 and took_s < 2.0
+    assert "Traceback" not in output
 
 
 @pytest.mark.parametrize(("args", "reason"), [
@@ -130,12 +140,12 @@ def test_unknown_parameters_are_named():
 
 
 @pytest.mark.parametrize(("module", "args", "reason"), [
-    ("sim.camera", ["-p", "script:=opera"], "script must be one of demo, random"),
-    ("sim.camera", ["-p", "width:=20"], "width"),
-    ("replay.video_camera", ["-p", "file:=/no/such.mp4"], "/no/such.mp4"),
-    ("replay.video_camera", ["-p", f"file:={__file__}"], "no video that can be decoded")])
+    ("sim_camera", ["-p", "script:=opera"], "script must be one of demo, random"),
+    ("sim_camera", ["-p", "width:=20"], "width"),
+    ("video_camera", ["-p", "file:=/no/such.mp4"], "/no/such.mp4"),
+    ("video_camera", ["-p", f"file:={__file__}"], "no video that can be decoded")])
 def test_camera_that_cannot_start(module, args, reason):
-    with Process("-m", f"vlm_decisions.{module}", "--ros-args", *args) as process:
+    with Process("-m", f"vlm_decisions.ros.{module}", "--ros-args", *args) as process:
         code, _, output = process.end()
     assert code == 1 and reason in output and "Traceback" not in output, output
 
@@ -149,7 +159,7 @@ def test_large_images_pass_unharmed():
 
     context = rclpy.Context()
     images, truths = [], []
-    with Process("-m", "vlm_decisions.sim.camera", "--ros-args", "-p", "fps:=10.0"):
+    with Process("-m", "vlm_decisions.ros.sim_camera", "--ros-args", "-p", "fps:=10.0"):
         rclpy.init(context=context, domain_id=1 + os.getpid() % 99)
         listener = rclpy.create_node("listener", context=context)
         listener.create_subscription(Image, "image", images.append, qos_profile_sensor_data)

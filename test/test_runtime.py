@@ -86,8 +86,10 @@ def test_tier_1_is_published_before_any_language_model_work(tmp_path):
         head_paths=(person_head(tmp_path),),
     )
     published = []
-    bench.runtime._answers._on_decision = lambda decision: published.append(
-        (decision.question_id, len(bench.engine.calls("append")), decision.age_s)
+    bench.runtime.listen(
+        lambda decision: published.append(
+            (decision.question_id, len(bench.engine.calls("append")), decision.age_s)
+        )
     )
     bench.film(0, 0.25)
     bench.run(0.5)

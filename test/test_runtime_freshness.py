@@ -35,6 +35,25 @@ def test_unknown_when_images_stop_and_recovery_within_one_window():
     assert UNKNOWN in health
 
 
+def test_slow_questions_do_not_wait_for_their_turn_after_an_interruption():
+    bench = Bench(
+        "- {id: slow, text: s, rate_hz: 0.05}\n- {id: faulty, text: overflow, rate_hz: 0.05}"
+    )
+    bench.film(0, 4)
+    bench.film(8, 40)
+    bench.clock.at(12, lambda: setattr(bench.camera, "cover", 0))
+    bench.clock.at(16, lambda: setattr(bench.camera, "cover", None))
+    bench.run(30)
+    told = [(d.answer, round((d.t_decided_ns - START_NS) / NS)) for d in bench.of("slow")]
+    known = [t_s for answer, t_s in told if answer == YES]
+    assert known[0] == 0
+    assert 8 <= known[1] <= 9  # images are back
+    assert 16 <= known[2] <= 18  # the camera is uncovered
+    assert len(known) == 3  # and never more often than that
+    asked = [text for _, texts in bench.engine.calls("ask") for text in texts]
+    assert asked.count("overflow") <= 6  # in the batch, and by itself: not at every group
+
+
 def test_before_the_first_image_everything_is_unknown():
     bench = Bench(ONE)
     bench.run(3)
@@ -251,11 +270,33 @@ def test_answers_of_the_wrong_number_are_unknown():
 
 def test_a_raising_outlet_is_reported_and_stops_nothing():
     bench = Bench(ONE)
-    bench.runtime._answers._on_decision = lambda decision: 1 / 0
+    heard = []
+    end = bench.runtime.listen(lambda decision: 1 / 0)
+    bench.runtime.listen(heard.append)
     bench.film(0, 2)
+    bench.run(1)
+    assert any("'person' could not be handed on" in message for message in bench.errors)
+    assert any("ZeroDivisionError" in message for message in bench.errors)
+    count = len(bench.errors)
+    end()
     bench.run(2)
+    assert len(bench.errors) == count
     assert bench.runtime.stats().ticks == 8
-    assert any("on_decision, 'person'" in message for message in bench.errors)
+    # Those before and behind the faulty one miss nothing.
+    assert len(heard) == len(bench.decisions) > 8
+
+
+def test_a_full_disk_is_told_without_a_traceback():
+    bench = Bench(ONE)
+
+    def full(decision):
+        raise OSError("decisions.jsonl: no space left")
+
+    bench.runtime.listen(full)
+    bench.film(0, 1)
+    bench.run(1)
+    assert any(m.endswith("decisions.jsonl: no space left") for m in bench.errors)
+    assert not any("Traceback" in message for message in bench.errors)
 
 
 def test_a_changing_resolution_begins_a_new_window():

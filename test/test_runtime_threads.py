@@ -171,7 +171,7 @@ def test_ask_from_a_callback_is_refused_rather_than_stuck(live):
                 caught.append(str(error))
         one._take(decision)
 
-    one.runtime._answers._on_decision = nested
+    one.runtime.listen(nested)
     one.runtime.start()
     one.runtime.wait_ready(WAIT_S)
     one.push()
@@ -189,7 +189,7 @@ def test_callbacks_may_change_questions(live):
             one.runtime.stats()
         one._take(decision)
 
-    one.runtime._answers._on_decision = on_decision
+    one.runtime.listen(on_decision)
     one.runtime.start()
     one.push(6)
     one.wait_for(lambda d: d.question_id == "more" and d.answer == YES)
@@ -287,3 +287,20 @@ def test_pushing_and_changing_questions_from_many_threads(live):
     assert one.errors == []
     assert [question.id for question in one.runtime.questions()] == ["person"]
     assert any(map(answered, one.decisions))
+
+
+def test_waiting_until_all_is_done(live):
+    gate = threading.Event()
+    one = live()
+    ask = one.engine.answer
+    one.engine.answer = lambda *args: gate.wait(WAIT_S) and ask(*args)
+    one.runtime.start()
+    one.runtime.wait_ready(WAIT_S)
+    assert one.runtime.wait_idle(WAIT_S)
+    one.push(2)
+    assert not one.runtime.wait_idle(0.2)  # the group is in work
+    gate.set()
+    assert one.runtime.wait_idle(WAIT_S)
+    assert one.runtime.stats().ticks == 1
+    one.runtime.stop()
+    assert one.runtime.wait_idle(WAIT_S)

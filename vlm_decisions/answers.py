@@ -25,10 +25,11 @@ from .tiers.health import HealthState
 
 class Answers:
     """
-    Bus, freshness and publishing. Thread-safe; `on_decision` is called under its lock, in order.
+    Bus, freshness and publishing. Thread-safe.
 
-    `standing` returns the standing questions by id; `generation` returns the present run of frame
-    time: evidence of an older one is outdated and dropped.
+    `on_decision` is called under its lock, in order, and must not raise. `standing` returns the
+    standing questions by id; `generation` returns the present run of frame time: evidence of an
+    older one is outdated and dropped.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class Answers:
         self._added_ns: dict[str, int] = {}
         self._published_ns: dict[str, int] = {}
         self._health_unknown_ns: int | None = None
+        self._interrupted: set[str] = set()  # unknown because of a condition, not asked since
 
     def condition(self, now_ns: int) -> str:
         """Return why no question can be answered at `now_ns`; empty if they can."""
@@ -100,6 +102,14 @@ class Answers:
                 reason = condition or self._overdue(question, now_ns)
                 if reason:
                     self._repeat_unknown(question, reason, now_ns)
+                if condition:
+                    self._interrupted.add(question.id)
+
+    def interrupted(self, now_ns: int) -> frozenset[str]:
+        """Return the questions that a condition, now over, made unknown; they should not wait."""
+        with self._lock:
+            over = bool(self._interrupted) and not self.condition(now_ns)
+            return frozenset(self._interrupted) if over else frozenset()
 
     def answered(
         self,
@@ -114,7 +124,10 @@ class Answers:
             if current is None:
                 return
             now_ns = self._clock_ns()
-            reason = self.condition(now_ns) or self._outlived(evidence, now_ns)
+            condition = self.condition(now_ns)
+            if not condition:
+                self._interrupted.discard(question.id)
+            reason = condition or self._outlived(evidence, now_ns)
             if reason:
                 self._repeat_unknown(current, reason, now_ns, evidence)
                 return
@@ -131,6 +144,7 @@ class Answers:
             current = self._current(question, generation)
             if current is not None:
                 now_ns = self._clock_ns()
+                self._interrupted.discard(question.id)
                 self._publish(self._bus.unknown(current, reason, now_ns, evidence))
 
     def reset(self, reason: str, now_ns: int, frame: Frame | None) -> None:
@@ -163,6 +177,7 @@ class Answers:
             self._bus.forget(question_id)
             self._published_ns.pop(question_id, None)
             self._added_ns.pop(question_id, None)
+            self._interrupted.discard(question_id)
 
     def _absent(self, now_ns: int) -> str:
         if self._arrived_ns is None:
@@ -173,6 +188,9 @@ class Answers:
     def _misplaced(self, now_ns: int) -> str:
         age_ns = now_ns - self._stamp_ns
         if age_ns > self._max_age_ns:
+            silent_ns = now_ns - self._arrived_ns
+            if silent_ns > age_ns / 2:  # it was young when it came
+                return f"no image for {silent_ns / NS:.1f} s"
             return f"the newest image is {age_ns / NS:.1f} s old"
         if age_ns < -self._max_age_ns:
             return f"image stamps are {-age_ns / NS:.1f} s ahead of the clock"
@@ -219,8 +237,4 @@ class Answers:
         self._published_ns[decision.question_id] = decision.t_decided_ns
         age_s = None if decision.answer == UNKNOWN else decision.age_s
         self._meter.published(decision.tier, age_s)
-        try:
-            self._on_decision(decision)
-        except Exception as error:
-            # An outlet's fault must not stop the others' answers.
-            self._on_error(f"on_decision, '{decision.question_id}': {error}")
+        self._on_decision(decision)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from . import __version__
-from .commands import bench, calibrate, check, demo, run, study, train
+from .commands import bench, calibrate, check, demo, record, replay, run, study, train, view
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -29,8 +29,12 @@ def main(args: Sequence[str] | None = None) -> int:
 
 def _needs(error: ImportError) -> str:
     name = (error.name or "").partition(".")[0]
-    if name in ("torch", "transformers", "sklearn", "safetensors"):
+    if name in ("matplotlib", "scipy", "sklearn"):
+        return "Statistics need the extra packages: pip install 'vlm_decisions[study]'"
+    if name in ("torch", "transformers", "safetensors"):
         return "Training needs the extra packages: pip install 'vlm_decisions[train]'"
+    if name in ("rosbags", "mcap", "zstandard"):
+        return "Bags need the extra packages: pip install 'vlm_decisions[replay]'"
     if name in ("rclpy", "sensor_msgs", "std_msgs", "vlm_decisions"):
         return "This needs ROS 2: source its setup file, or use `make demo`."
     return f"The module {name!r} is not installed."
@@ -42,7 +46,7 @@ def _parser() -> argparse.ArgumentParser:
         "probabilities with ages.")
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for module in (demo, run, train, calibrate, bench, check, study):
+    for module in (demo, view, run, record, replay, train, calibrate, bench, check, study):
         module.add(commands)
     return parser
 

@@ -12,6 +12,9 @@ NO = "no"
 UNCERTAIN = "uncertain"
 UNKNOWN = "unknown"
 
+#: Ids under which the camera's health is answered (tiers.health), yes or no.
+HEALTH_IDS = ("camera_dark", "camera_bright", "camera_blurred", "camera_frozen", "camera_occluded")
+
 TIER_HEALTH = 0
 TIER_HEADS = 1
 TIER_VLM = 2

@@ -44,7 +44,7 @@ class Intake:
         self._meter = meter
         self._sampler = Sampler(settings.fps, settings.jitter_s)
         self._monitor = HealthMonitor()
-        self._queue: deque[tuple[Group, int]] = deque()
+        self._queue: deque[tuple[Group, int, float]] = deque()  # with generation and timer
         self._clock_last_ns: int | None = None
         self._stamps_ns: deque[int] = deque(maxlen=30)
 
@@ -67,7 +67,8 @@ class Intake:
                 self._begin_generation()
             self._stamps_ns.append(frame.stamp_ns)
             usable = self._monitor.usable
-            self._monitor.update(frame)
+            with self._meter.stage("health"):
+                self._monitor.update(frame)
             if self._monitor.usable != usable:
                 # Unusable frames have no place in a window, before or after.
                 self._sampler.break_segment()
@@ -102,7 +103,10 @@ class Intake:
             while newest_only and len(self._queue) > 1:
                 self._queue.popleft()
                 self._meter.drop("catch_up")
-            group, generation = self._queue.popleft() if self._queue else (None, self.generation)
+            if not self._queue:
+                return None, self.generation, False
+            group, generation, queued_s = self._queue.popleft()
+            self._meter.note("wait", self._meter.timer() - queued_s)
             return group, generation, bool(self._queue)
 
     def image_rate_hz(self) -> float:
@@ -128,5 +132,5 @@ class Intake:
             # The worker sees from the group's index that the window is not contiguous any more.
             self._queue.popleft()
             self._meter.drop("queue")
-        self._queue.append((group, self.generation))
+        self._queue.append((group, self.generation, self._meter.timer()))
         self.changed.notify_all()

@@ -16,6 +16,8 @@ Publishes:
 - ``~/decisions`` (vlm_decisions/Decision): every decision; reliable, transient local, last 64.
 - ``~/decisions/<question id>`` (vlm_decisions/Decision): the same by question, and by camera
   condition (camera_dark, _bright, _blurred, _frozen, _occluded); transient local, last 1.
+- ``~/events`` (vlm_decisions/Event): state changes of the events that the questions' file names;
+  transient local, last 64.
 - ``~/questions`` (vlm_decisions/QuestionArray): those standing; transient local, last 1.
 - ``~/overlay`` (sensor_msgs/Image, rgb8): the newest image with the answers drawn on it; drawn
   only while subscribed.
@@ -31,7 +33,8 @@ Parameters read when the node configures (``ros2 param describe`` tells units an
 ``model``, ``heads_dir``, ``questions_file``, ``image_transport``, ``reliability``,
 ``stamp_source``, ``mode``, ``sample_hz`` (Hz), ``window_groups``, ``queue_groups``, ``max_age_s``
 (s), ``scene_change``, ``tier2_budget_s`` (s), ``pixel_budget`` (pixels), ``max_image_pixels``
-(pixels), ``load_timeout_s`` (s), ``overlay_hz`` (Hz), ``log_file``; at start only: ``autostart``.
+(pixels), ``load_timeout_s`` (s), ``overlay_hz`` (Hz), ``log_file``, ``log_max_mb`` (MB),
+``log_keep``, ``questions_save_file``, ``save_dir``; at start only: ``autostart``.
 
 Parameters that act at once, for each standing question, validated together:
 ``questions.<id>.rate_hz`` (Hz), ``.enter``, ``.exit`` (probabilities), ``.ema`` (weight).
@@ -40,6 +43,7 @@ Parameters that act at once, for each standing question, validated together:
 from __future__ import annotations
 
 import functools
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -49,7 +53,7 @@ from rclpy.clock import Clock, ClockChange, ClockType, JumpThreshold, TimeJump
 from rclpy.duration import Duration
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 
-from .decision import YES, Decision
+from .decision import UNKNOWN, YES, Decision
 from .intake import CLOCK_JUMP_NS
 from .questions import Question, QuestionError
 from .ros.diagnostics import Diagnostics, NodeState
@@ -107,6 +111,7 @@ class DecisionNode(LifecycleNode):
         self._failure = ""
         self._label = "unconfigured"
         self._closing = False
+        self._diagnosed_s = 0.0  # on the monotonic clock
         self._max_age_s = 2.0
         declare_all(self, SPECS)
         self._gate = ParameterGate(self, lambda: self._session is not None, self._find,
@@ -145,14 +150,17 @@ class DecisionNode(LifecycleNode):
         self._failure = ""
         try:
             values = read_all(self, SPECS)
+            self._label = "configuring"
+            self.get_logger().info(f"loading model {values['model']}")
             self._session = Session(self, self._gate, self._outlets, values,
                                     self._engine_factory)
-            self._session.wait_loaded(lambda: self._closing)
+            self._session.wait_loaded(self._while_loading)
         except (ConfigureError, ParameterError) as error:
             self._failure = f"cannot configure: {error}"
             if not self._closing:
                 self.get_logger().error(self._failure)
             self._end_session()
+            self._label = "unconfigured"
             return FAILURE
         self._overlay_timer.timer_period_ns = round(1e9 / values["overlay_hz"])
         self._max_age_s = values["max_age_s"]
@@ -164,6 +172,13 @@ class DecisionNode(LifecycleNode):
             f"configured: model {stats.model}, {len(stats.heads)} heads, {len(ids)} questions")
         self._label = "inactive"
         return super().on_configure(state)
+
+    def _while_loading(self) -> bool:
+        """Go on with diagnostics, as the executor waits; return whether to give up."""
+        now_s = time.monotonic()
+        if now_s - self._diagnosed_s >= 1.0:
+            self._diagnose()
+        return self._closing
 
     @reported
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
@@ -237,9 +252,9 @@ class DecisionNode(LifecycleNode):
         """Let a question stand; return what was done."""
         return self._need().add_question(question, replace)
 
-    def remove_question(self, question_id: str) -> None:
-        """Take a standing question away."""
-        self._need().remove_question(question_id)
+    def remove_question(self, question_id: str) -> str:
+        """Take a standing question away; return what was done."""
+        return self._need().remove_question(question_id)
 
     def save_questions(self, path: str) -> str:
         """Write the standing questions; return the file written."""
@@ -282,6 +297,7 @@ class DecisionNode(LifecycleNode):
                                self.get_clock().now().nanoseconds)
 
     def _diagnose(self) -> None:
+        self._diagnosed_s = time.monotonic()
         msg = DiagnosticArray(status=self._diagnostics.report(self.snapshot()))
         msg.header.stamp = self.get_clock().now().to_msg()
         self._diagnostics_pub.publish(msg)
@@ -292,8 +308,9 @@ class DecisionNode(LifecycleNode):
         if session is None:
             return NodeState(self._label, self._failure)
         latest = self._outlets.latest.copy()
+        now_ns = self.get_clock().now().nanoseconds
         return NodeState(
-            self._label, topic=images.topic if images else "",
+            self._label, topic=images.topic if images else "", clock_stands=now_ns == 0,
             received=images.received if images else 0,
             refused=dict(images.refused) if images else {},
             last_refusal=images.last_refusal if images else "",
@@ -301,6 +318,8 @@ class DecisionNode(LifecycleNode):
             wanted_hz={question.id: question.rate_hz for question in session.questions()},
             conditions=tuple(sorted(name for name, decision in latest.items()
                                     if name.startswith("camera_") and decision.answer == YES)),
+            unknown={name: decision.reason for name, decision in latest.items()
+                     if not name.startswith("camera_") and decision.answer == UNKNOWN},
             max_age_s=self._max_age_s, engine=session.engine,
             handled_ms=percentiles(list(images.handled_ms) if images else []))
 

@@ -1,7 +1,8 @@
 """
 Questions, and the book that holds them.
 
-Questions are data: a YAML file holds a list of them (or a mapping with the one key `questions`).
+Questions are data: a YAML file holds a list of them, or a mapping with the key `questions` and,
+beside it, `events` over their answers (see event_specs).
 Everything is validated here, with errors that name the question, the key and the line.
 """
 
@@ -12,14 +13,16 @@ import numbers
 import os
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from .yaml_records import Record, RecordError, read_records, unknown_key
+from .event_specs import MAX_EVENTS, EventError, EventSpec, read_event
+from .event_specs import SHAPE as EVENT_SHAPE
+from .yaml_records import Record, RecordError, Shape, read_sections, unknown_key
 
 KINDS = ("yes_no", "choice")
 TIERS = ("auto", "heads", "vlm")
@@ -60,7 +63,8 @@ class Question:
       0 <= exit < enter <= 1. A choice changes when another option leads by (enter - exit) / 2.
     - `ema`: weight of the new value in the smoothing, (0, 1]; 1 smooths nothing.
     - `depth`: language-model layers to use; None for all.
-    - `scale`, `bias`: calibration of the logits before the softmax: scale * logit + bias.
+    - `scale`, `bias`: calibration of the language model's logits before the softmax: scale * logit
+      + bias. (A head has a temperature of its own.)
     """
 
     id: str
@@ -198,6 +202,7 @@ class Question:
 
 
 FIELDS = tuple(field.name for field in dataclasses.fields(Question))
+_SHAPES = {"questions": Shape(FIELDS), "events": EVENT_SHAPE}
 
 
 def check_id(question_id: Any) -> str:
@@ -220,13 +225,32 @@ def check_id(question_id: Any) -> str:
 
 
 class QuestionBook:
-    """An ordered set of questions with distinct ids. Not locked: the owner serialises access."""
+    """
+    An ordered set of questions with distinct ids, and the events over their answers.
 
-    def __init__(self, questions: Iterator[Question] | list[Question] | tuple = ()) -> None:
-        """Start with these questions. Raises QuestionError."""
+    A question that an event listens to can be neither removed nor changed so that it cannot give
+    the answers named any more. Not locked: the owner serialises access.
+    """
+
+    def __init__(
+        self, questions: Iterable[Question] = (), events: Iterable[EventSpec] = ()
+    ) -> None:
+        """Start with these questions and events. Raises QuestionError."""
         self._questions: dict[str, Question] = {}
+        self._events: dict[str, EventSpec] = {}
         for question in questions:
             self.add(question)
+        for event in events:
+            try:
+                event.check_questions(self._questions)
+            except EventError as error:
+                raise QuestionError(str(error)) from error
+            self._add_event(event)
+
+    @property
+    def events(self) -> tuple[EventSpec, ...]:
+        """Return the events, in the order of the file."""
+        return tuple(self._events.values())
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> QuestionBook:
@@ -248,12 +272,17 @@ class QuestionBook:
     def loads(cls, text: str, source: str = "questions") -> QuestionBook:
         """Read YAML text; `source` names it in errors. Raises QuestionError."""
         try:
-            records = read_records(text, source, "questions", FIELDS)
+            sections = read_sections(text, source, _SHAPES)
         except RecordError as error:
             raise QuestionError(str(error)) from error
         book = cls()
-        for record in records:
+        for record in sections["questions"]:
             book._add_record(record, source)
+        for record in sections["events"]:
+            try:
+                book._add_event(read_event(record, source, book._questions), source, record.line)
+            except EventError as error:
+                raise QuestionError(str(error), error.field) from error
         return book
 
     def save(self, path: str | os.PathLike) -> None:
@@ -263,7 +292,10 @@ class QuestionBook:
         Raises QuestionError if it cannot be written; the old file is then untouched.
         """
         target = Path(os.path.realpath(path))  # a link stays a link
-        values = [question.to_dict() for question in self]
+        values: Any = [question.to_dict() for question in self]
+        if self._events:
+            events = [event.to_dict() for event in self.events]
+            values = {"questions": values, "events": events}
         text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=96)
         temporary = None
         try:
@@ -289,8 +321,13 @@ class QuestionBook:
         self._questions[question.id] = question
 
     def remove(self, question_id: str) -> Question:
-        """Take a question out and return it. Raises QuestionError if there is none."""
+        """Take a question out and return it. Raises QuestionError if there is none or in use."""
         question = self.get(question_id)
+        for event in self.events:
+            if question_id in event.questions:
+                raise QuestionError(
+                    f"question '{question_id}': event '{event.id}' listens to it", "id"
+                )
         del self._questions[question_id]
         return question
 
@@ -314,12 +351,17 @@ class QuestionBook:
         if changes.get("id", question_id) != question_id:
             raise QuestionError(f"question '{question_id}': an id cannot be changed", "id")
         question = dataclasses.replace(question, **changes)
+        for event in self.events:
+            try:
+                event.check_questions({**self._questions, question_id: question})
+            except EventError as error:
+                raise QuestionError(f"question '{question_id}': {error}", "options") from error
         self._questions[question_id] = question
         return question
 
     def copy(self) -> QuestionBook:
-        """Return another book with the same questions."""
-        return QuestionBook(list(self))
+        """Return another book with the same questions and events."""
+        return QuestionBook(self, self.events)
 
     def __iter__(self) -> Iterator[Question]:
         """Iterate in the order of addition."""
@@ -332,6 +374,14 @@ class QuestionBook:
     def __contains__(self, question_id: object) -> bool:
         """Tell whether a question of that id is in the book."""
         return question_id in self._questions
+
+    def _add_event(self, event: EventSpec, source: str = "", line: int = 0) -> None:
+        at = f"{source}:{line}: " if source else ""
+        if event.id in self._events:
+            raise QuestionError(f"{at}event '{event.id}' exists already", "id")
+        if len(self._events) >= MAX_EVENTS:
+            raise QuestionError(f"{at}the book is full: at most {MAX_EVENTS} events")
+        self._events[event.id] = event
 
     def _add_record(self, record: Record, source: str) -> None:
         for name in ("id", "text"):

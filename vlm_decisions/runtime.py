@@ -11,36 +11,29 @@ import os
 import sys
 import threading
 import time
-from collections import deque
+import traceback
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
 from typing import Any
 
-import numpy as np
-
 from .answers import Answers
-from .bus import NO_EVIDENCE, Bus, Evidence
 from .decision import Decision
 from .engine.threads import leave_thread
-from .frames import NS, Frame
+from .frames import Frame
 from .intake import Intake
+from .loop import Loop
 from .protocols import EngineLike
 from .questions import Question, QuestionBook
-from .scheduler import Scheduler
 from .settings import RuntimeSettings
 from .stats import Meter, RuntimeStats
-from .tiers.heads import load_heads
-from .worker import Worker
 
 __all__ = ["EngineLike", "Runtime", "RuntimeSettings", "RuntimeStats"]
 
-#: Pieces of dead-time work after one group; more than any stream has.
-MAX_IDLE_PIECES = 64
-
 #: Longest turn of one thread of the interpreter while another waits, seconds.
 SWITCH_S = 0.0005
+
+Listener = Callable[[Decision], None]
 
 
 class Runtime:
@@ -48,8 +41,8 @@ class Runtime:
     Answers standing questions about the frames pushed into it.
 
     One engine thread owns the engine: it calls `engine_factory`, processes the groups that `push`
-    samples, and lets the engine go. `on_decision` and `on_error` are called from the engine's, the
-    pushing and the checking thread, decisions one at a time; they may call back, except `ask`.
+    samples, and lets the engine go. Listeners are called from the engine's, the pushing and the
+    checking thread, decisions one at a time and in order; they may call back, except `ask`.
 
     Each group goes: vision, Tier 1, append, Tier 2. While groups wait, Tier 2 is skipped; when its
     last evidence is half of `max_age_s` old, those waiting are dropped but for the newest, so that
@@ -61,7 +54,7 @@ class Runtime:
         engine_factory: Callable[[], EngineLike],
         book: QuestionBook,
         *,
-        on_decision: Callable[[Decision], None],
+        on_decision: Listener | None = None,
         on_error: Callable[[str], None] | None = None,
         head_paths: Sequence[str | os.PathLike] = (),
         settings: RuntimeSettings | None = None,
@@ -71,49 +64,76 @@ class Runtime:
         """
         Load nothing yet.
 
-        `book` belongs to the runtime from here on: change it through the runtime. `head_paths`:
-        npz files, or folders of them. `clock_ns`: the clock that the frames' stamps are on.
-        `timer`: seconds, for durations. `on_error` gets messages for the operator, unthrottled.
+        `book` belongs to the runtime from here on: change it through the runtime. `on_decision`
+        is the first listener (see `listen`). `head_paths`: npz files, or folders of them.
+        `clock_ns`: the clock that the frames' stamps are on. `timer`: seconds, for durations.
+        `on_error` gets messages for the operator, unthrottled.
         """
         self.settings = settings or RuntimeSettings()
-        self._engine_factory = engine_factory
-        self._head_paths = tuple(head_paths)
         self._clock_ns = clock_ns
         self._tell = on_error or (lambda message: None)
         self._meter = Meter(timer)
+        self._listeners: tuple[Listener, ...] = () if on_decision is None else (on_decision,)
+        self._listeners_lock = threading.Lock()
 
         self._book = book
         self._book_lock = threading.Lock()
         self._standing: dict[str, Question] = {question.id: question for question in book}
 
         self._intake = Intake(self.settings, self._meter)
-        # Shared with the engine thread, under the intake's condition.
-        self._asks: deque[tuple[Question, Future[Decision]]] = deque()
-        self._wake = False
-        self._stopping = False
-
-        self._scheduler = Scheduler(self.settings.tolerance_s)
         self._answers = Answers(
             self.settings,
             self._meter,
             clock_ns,
             standing=lambda: self._standing,
             generation=lambda: self._intake.generation,
-            on_decision=on_decision,
+            on_decision=self._decided,
             on_error=self._error,
         )
-
-        # Engine side.
+        self._loop = Loop(
+            engine_factory,
+            tuple(head_paths),
+            self.settings,
+            self._intake,
+            self._answers,
+            self._meter,
+            clock_ns,
+            questions=self.questions,
+            error=self._error,
+        )
         self._thread: threading.Thread | None = None
         self._ready = threading.Event()
         self._load_error: BaseException | None = None
-        self._worker: Worker | None = None
-        self._worker_generation = 0
-        self._put_off = False
-        self._asked_ns = 0  # t_end of the last group whose Tier 2 was not put off
-        self._model = ""
-        self._heads: tuple[str, ...] = ()
-        self._heads_refused: dict[str, str] = {}
+
+    # -- decisions -------------------------------------------------------------------------------
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        """
+        Let `listener` have every decision from now on; return a function that ends that.
+
+        A listener that raises is reported and stops neither the answers nor the other listeners.
+        One that is slow delays both.
+        """
+        with self._listeners_lock:
+            self._listeners = (*self._listeners, listener)
+
+        def end() -> None:
+            with self._listeners_lock:
+                self._listeners = tuple(one for one in self._listeners if one is not listener)
+
+        return end
+
+    def _decided(self, decision: Decision) -> None:
+        for listener in self._listeners:
+            try:
+                listener(decision)
+            except OSError as error:  # a full disk, say: the message has it all
+                self._error(f"'{decision.question_id}' could not be handed on: {error}")
+            except Exception:
+                self._error(
+                    f"'{decision.question_id}' could not be handed on\n"
+                    f"{traceback.format_exc().rstrip()}"
+                )
 
     # -- frames ----------------------------------------------------------------------------------
 
@@ -161,7 +181,7 @@ class Runtime:
         with self._book_lock:
             question = self._book.remove(question_id)
             self._standing = {question.id: question for question in self._book}
-        self._scheduler.forget(question_id)
+        self._loop.scheduler.forget(question_id)
         self._answers.removed(question_id)
         return question
 
@@ -194,16 +214,13 @@ class Runtime:
         Waits for the engine thread, at most `timeout_s`; without one, asks in this thread.
         """
         if self._thread is None:
-            return self._answer_now(question) or self._no_answer(question, "no group yet")
+            return self._loop.answer_now(question) or self._no_answer(question, "no group yet")
         if threading.current_thread() is self._thread:
             raise RuntimeError("ask() would wait for the thread that it is called from")
-        future: Future[Decision] = Future()
         with self._intake.changed:
-            if self._stopping:
+            if self._loop.stopping:
                 return self._no_answer(question, "the runtime has stopped")
-            self._asks.append((question, future))
-            self._wake = True
-            self._intake.changed.notify_all()
+            future = self._loop.asks.put(question)
         try:
             return future.result(timeout_s)
         except FutureTimeout:
@@ -213,7 +230,7 @@ class Runtime:
 
     def _begin_question(self, question_id: str) -> None:
         """Let a new question stand, with nothing left of an old one of that id."""
-        self._scheduler.forget(question_id)
+        self._loop.scheduler.forget(question_id)
         self._answers.added(question_id, self._clock_ns())
         self._publish_book()
 
@@ -222,13 +239,13 @@ class Runtime:
             self._standing = {question.id: question for question in self._book}
 
     def _no_answer(self, question: Question, reason: str) -> Decision:
-        return Bus().unknown(question, reason, self._clock_ns(), NO_EVIDENCE)
+        return self._loop.no_answer(question, reason)
 
     # -- engine thread ---------------------------------------------------------------------------
 
     def start(self) -> None:
         """Start the engine thread, which loads the engine. Once only."""
-        if self._thread is not None or self._worker is not None:
+        if self._thread is not None or self._loop.worker is not None:
             raise RuntimeError("a runtime is started once")
         # The camera's thread shares the interpreter with the engine's: at Python's 5 ms a turn an
         # image would wait longer than its own handling takes.
@@ -244,11 +261,17 @@ class Runtime:
         if self._load_error is not None:
             raise self._load_error
 
+    def wait_idle(self, timeout_s: float | None = None) -> bool:
+        """Wait until no group waits or is in work; return whether that came in time."""
+        with self._intake.changed:
+            return self._intake.changed.wait_for(
+                lambda: not (len(self._intake) or self._loop.busy) or self._loop.stopping,
+                timeout_s,
+            )
+
     def stop(self, timeout_s: float = 5.0) -> bool:
         """End the engine thread after the group in work; return whether it ended in time."""
-        with self._intake.changed:
-            self._stopping = True
-            self._intake.changed.notify_all()
+        self._loop.stop()
         if self._thread is None or self._thread is threading.current_thread():
             return True
         self._thread.join(timeout_s)
@@ -266,119 +289,21 @@ class Runtime:
         """
         if self._thread is not None:
             raise RuntimeError("step() is for a runtime that was not started")
-        if self._worker is None:
-            self._load()
-        return self._tick()
+        if self._loop.worker is None:
+            self._loop.load()
+            self._ready.set()
+        return self._loop.turn()
 
     def _run(self) -> None:
         try:
-            self._load()
+            self._loop.load()
         except BaseException as error:
             self._load_error = error
         self._ready.set()
-        while self._load_error is None:
-            with self._intake.changed:
-                self._intake.changed.wait_for(
-                    lambda: len(self._intake) or self._wake or self._stopping
-                )
-                if self._stopping:
-                    break
-            self._tick()
-        # The engine's state belongs to this thread: let it go here.
-        self._worker = None
+        while self._load_error is None and self._loop.wait():
+            self._loop.turn()
+        self._loop.close()  # the engine's state belongs to this thread
         leave_thread()
-        with self._intake.changed:
-            self._stopping = True
-            asks = list(self._asks)
-            self._asks.clear()
-        for question, future in asks:
-            if future.set_running_or_notify_cancel():
-                future.set_result(self._no_answer(question, "the runtime has stopped"))
-
-    def _load(self) -> None:
-        engine = self._engine_factory()
-        settings = self.settings
-        heads, self._heads_refused = load_heads(
-            self._head_paths, engine.fingerprint, engine.pixel_budget
-        )
-        for reason in self._heads_refused.values():
-            self._error(reason)
-        self._heads = tuple(head.name for head in heads)
-        self._worker = Worker(
-            engine,
-            heads,
-            self._scheduler,
-            self._meter,
-            window_groups=settings.window_groups,
-            mode=settings.mode,
-            scene_change=settings.scene_change,
-            budget_s=settings.tier2_budget_s,
-        )
-        self._model = engine.name
-        self._ready.set()
-
-    def _tick(self) -> bool:
-        """Process the next group if one waits, then the one-off questions, then dead time."""
-        with self._intake.changed:
-            self._wake = False
-        waited_ns = self._clock_ns() - self._asked_ns
-        group, generation, backlog = self._intake.take(
-            newest_only=self._put_off and waited_ns > self.settings.max_age_s * NS / 2
-        )
-        worker = self._worker
-        if group is not None:
-            if generation != self._worker_generation:
-                self._worker_generation = generation
-                self._scheduler.reset()
-                worker.restart()
-            sink = _Sink(self._answers, self._error, generation)
-            try:
-                self._put_off = worker.process(group, self.questions(), sink, backlog=backlog)
-                if not self._put_off:
-                    self._asked_ns = group.t_end_ns
-            except Exception as error:
-                # Whatever it was, the thread lives on: the next group starts afresh.
-                worker.restart()
-                self._error(f"tick: {type(error).__name__}: {error}")
-            self._meter.count("ticks")
-        self._serve_asks()
-        for _ in range(MAX_IDLE_PIECES):
-            busy = len(self._intake) or self._wake or self._stopping
-            if busy or not worker.idle(self._error):
-                break
-        return group is not None
-
-    def _serve_asks(self) -> None:
-        """Answer the one-off questions, or leave them until there is something to ask about."""
-        with self._intake.changed:
-            asks = list(self._asks)
-            self._asks.clear()
-        for question, future in asks:
-            if future.cancelled():
-                continue
-            decision = self._answer_now(question)
-            if decision is None:
-                with self._intake.changed:
-                    self._asks.append((question, future))
-            elif future.set_running_or_notify_cancel():
-                future.set_result(decision)
-
-    def _answer_now(self, question: Question) -> Decision | None:
-        """Return the answer about the newest group, None if there is no fresh one."""
-        newest = self._worker.newest if self._worker else None
-        now_ns = self._clock_ns()
-        if (
-            newest is None
-            or self._worker_generation != self._intake.generation
-            or self._answers.condition(now_ns)
-            or now_ns - newest.t_end_ns > self.settings.max_age_s * NS
-        ):
-            return None
-        try:
-            probabilities, evidence = self._worker.ask(question)
-            return Bus().update(question, probabilities, evidence, self._clock_ns())
-        except Exception as error:
-            return self._no_answer(question, str(error) or type(error).__name__)
 
     def _error(self, message: str) -> None:
         self._meter.error(message)
@@ -405,27 +330,12 @@ class Runtime:
             queue=len(self._intake),
             tick_ms=meter.tick_ms(),
             age_ms=meter.age_ms(),
-            rates_hz=self._scheduler.rates(),
+            rates_hz=self._loop.scheduler.rates(),
             image_rate_hz=self._intake.image_rate_hz(),
             image_age_s=self._answers.image_age_s(now_ns),
             condition=self._answers.condition(now_ns),
             last_error=meter.last_error,
-            model=self._model,
-            heads=self._heads,
-            heads_refused=dict(self._heads_refused),
+            model=self._loop.model,
+            heads=self._loop.heads,
+            heads_refused=dict(self._loop.heads_refused),
         )
-
-
-class _Sink:
-    """The worker's results of one tick, on their way to the answers."""
-
-    def __init__(self, answers: Answers, error: Callable[[str], None], generation: int) -> None:
-        self._answers = answers
-        self._generation = generation
-        self.error = error
-
-    def answered(self, question: Question, probabilities: np.ndarray, evidence: Evidence) -> None:
-        self._answers.answered(question, probabilities, evidence, self._generation)
-
-    def failed(self, question: Question, reason: str, evidence: Evidence) -> None:
-        self._answers.failed(question, reason, evidence, self._generation)

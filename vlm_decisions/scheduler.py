@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -84,11 +84,12 @@ class Scheduler:
             entry.asked_ns.append(t_ns)
             self._trim(entry)
 
-    def hasten(self, t_ns: int) -> None:
-        """Make every question due at the group that ends at `t_ns` (scene change)."""
+    def hasten(self, t_ns: int, question_ids: Collection[str] | None = None) -> None:
+        """Make questions due at the group that ends at `t_ns` (scene change: all, by default)."""
         with self._lock:
-            for entry in self._entries.values():
-                entry.due_ns = min(entry.due_ns, t_ns)
+            for question_id, entry in self._entries.items():
+                if question_ids is None or question_id in question_ids:
+                    entry.due_ns = min(entry.due_ns, t_ns)
 
     def forget(self, question_id: str) -> None:
         """Drop a question: it is due at once if it comes back."""

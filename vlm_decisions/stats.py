@@ -33,7 +33,10 @@ class RuntimeStats:
     - `skipped`: questions due for the language model that a backlog or the budget put off.
     - `dropped`: by cause: groups `queue` (overflow), `catch_up`, `unusable` (camera), `reset`;
       frames `late`; decisions `outdated` (superseded before they were published).
-    - `queue`: groups waiting. `tick_ms`: by stage `vision`, `heads`, `append`, `ask`, `total`.
+    - `queue`: groups waiting. `tick_ms`: milliseconds by stage. Of a frame: `health` (Tier 0). Of a
+      group: `wait` (in the queue), the model's `vision`, `heads`, `append` and `ask`; `tier_1` (its
+      turn until Tier 1 is published), `tier_2` (append, ask, publish), `total`, and `rest`: what
+      of `total` is not the model's.
     - `age_ms`: age of decisions by tier. `rates_hz`: achieved, by question, on frame time.
     - `image_rate_hz` on frame time, `image_age_s` since the last arrival (inf: none yet).
     - `condition`: why answers are unknown just now, or empty. `last_error`: the newest message.
@@ -106,9 +109,12 @@ class Meter:
         try:
             yield
         finally:
-            taken_ms = (self.timer() - began) * 1e3
-            with self._lock:
-                self._stages.setdefault(name, deque(maxlen=MEMORY)).append(taken_ms)
+            self.note(name, self.timer() - began)
+
+    def note(self, name: str, seconds: float) -> None:
+        """Note how long something took."""
+        with self._lock:
+            self._stages.setdefault(name, deque(maxlen=MEMORY)).append(seconds * 1e3)
 
     def total(self, name: str) -> int:
         """Return a counter."""

@@ -8,7 +8,8 @@ queues or publishing.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +21,7 @@ from .protocols import EngineLike, ReadoutLike, Sink
 from .questions import Question
 from .scheduler import CostModel, Scheduler, within_budget
 from .stats import Meter
-from .tiers.heads import Head, HeadError, Pooled
+from .tiers.heads import Head, HeadError, Pooled, sigmoid
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +73,7 @@ class Worker:
         self._last: Group | None = None
         self._origin_ns = 0
         self._faulty: set[Question] = set()  # failed when last asked: kept out of the batch
+        self._model_s = 0.0  # time spent in engine and heads since the group's turn began
 
     @property
     def newest(self) -> Group | None:
@@ -94,8 +96,13 @@ class Worker:
 
         Returns whether Tier 2 questions were put off because of the backlog.
         """
-        with self._meter.stage("total"):
+        began, self._model_s = self._meter.timer(), 0.0
+        try:
             return self._process(group, questions, sink, backlog)
+        finally:
+            total_s = self._meter.timer() - began
+            self._meter.note("total", total_s)
+            self._meter.note("rest", total_s - self._model_s)
 
     def ask(self, question: Question) -> tuple[np.ndarray, Evidence]:
         """Answer one question about the newest group. Raises what the engine raises."""
@@ -128,10 +135,11 @@ class Worker:
             self._origin_ns = group.t_start_ns
             self._meter.count("segments")
         self._last = group
+        began = self._meter.timer()
         try:
-            with self._meter.stage("vision"):
+            with self._modelling("vision"):
                 features = self.engine.encode([frame.image for frame in group.frames])
-                jump = self._jumped(features)
+            jump = self._jumped(features)
         except Exception as error:
             self._vision_failed(group, questions, sink, error)
             return False
@@ -145,6 +153,7 @@ class Worker:
         due = self._scheduler.due(questions, group.t_end_ns)
         self._faulty.intersection_update(questions)
         self._tier1(due, sink)
+        self._meter.note("tier_1", self._meter.timer() - began)
         vlm = [question for question in due if self._head(question) is None]
         vlm = self._refuse_headless(vlm, sink)
         if not any(self._is_vlm(question) for question in questions):
@@ -153,7 +162,18 @@ class Worker:
                 self._pending.popleft()
                 self._must_reset = True
             return False
-        return self._tier2(vlm, sink, backlog)
+        with self._meter.stage("tier_2"):
+            return self._tier2(vlm, sink, backlog)
+
+    @contextmanager
+    def _modelling(self, stage: str) -> Iterator[None]:
+        """Time a stage that is the model's, not this program's."""
+        began = self._meter.timer()
+        try:
+            with self._meter.stage(stage):
+                yield
+        finally:
+            self._model_s += self._meter.timer() - began
 
     def _vision_failed(
         self, group: Group, questions: Sequence[Question], sink: Sink, error: Exception
@@ -193,20 +213,26 @@ class Worker:
 
     def _tier1(self, due: Sequence[Question], sink: Sink) -> None:
         group = self._window[-1].group
-        with self._meter.stage("heads"):
-            for question in due:
-                head = self._head(question)
-                # A window that has just begun is too short for a motion head: due until it is not.
-                if head is None or len(self._window) < head.min_groups:
-                    continue
-                self._scheduler.asked(question, group.t_end_ns)
+        # A window that has just begun is too short for a motion head: due until it is not.
+        heads = [
+            (question, head)
+            for question in due
+            if (head := self._head(question)) and len(self._window) >= head.min_groups
+        ]
+        answers: list[tuple[np.ndarray, Evidence] | HeadError] = []
+        with self._modelling("heads"):
+            for question, head in heads:
                 try:
-                    probabilities, evidence = self._predict(head, question)
+                    answers.append(self._predict(head, question))
                 except HeadError as error:
-                    self._fault(question, _text(error), self._evidence(group, TIER_HEADS), sink)
-                else:
-                    self._faulty.discard(question)
-                    sink.answered(question, probabilities, evidence)
+                    answers.append(error)
+        for (question, _), answer in zip(heads, answers, strict=True):
+            self._scheduler.asked(question, group.t_end_ns)
+            if isinstance(answer, HeadError):
+                self._fault(question, _text(answer), self._evidence(group, TIER_HEADS), sink)
+            else:
+                self._faulty.discard(question)
+                sink.answered(question, *answer)
 
     def _predict(self, head: Head, question: Question) -> tuple[np.ndarray, Evidence]:
         window = list(self._window)[-head.window_groups :]
@@ -218,7 +244,8 @@ class Worker:
             frame_id=window[-1].group.frames[1].frame_id,
             model=f"{self.engine.name}/{head.name}",
         )
-        return calibrated(question, (logit, 0.0)), evidence
+        p_yes = sigmoid(logit)  # a head has a temperature of its own: scale, bias are not for it
+        return np.array([p_yes, 1.0 - p_yes]), evidence
 
     def _refuse_headless(self, due: list[Question], sink: Sink) -> list[Question]:
         """Answer `unknown` where a head is demanded that is not loaded; return the others."""
@@ -236,7 +263,7 @@ class Worker:
         group = self._window[-1].group
         began = self._meter.timer()
         try:
-            with self._meter.stage("append"):
+            with self._modelling("append"):
                 self._catch_up()
         except Exception as error:
             message = f"append: {_text(error)}"
@@ -256,8 +283,7 @@ class Worker:
         if asked:
             for question in asked:
                 self._scheduler.asked(question, group.t_end_ns)
-            with self._meter.stage("ask"):
-                self._ask_batch(asked, sink)
+            self._ask_batch(asked, sink)
         return False
 
     def _ask_batch(self, questions: list[Question], sink: Sink) -> None:
@@ -267,7 +293,8 @@ class Worker:
         if sound:
             began = self._meter.timer()
             try:
-                readouts = self._stream.ask(sound)
+                with self._modelling("ask"):
+                    readouts = self._stream.ask(sound)
             except Exception:
                 alone = sound + alone  # the one at fault is told when asked by itself
             else:
@@ -280,7 +307,8 @@ class Worker:
 
     def _ask_alone(self, question: Question, sink: Sink) -> bool:
         try:
-            readout = self._stream.ask([question])[0]
+            with self._modelling("ask"):
+                readout = self._stream.ask([question])[0]
         except Exception as error:
             evidence = self._evidence(self._window[-1].group, TIER_VLM)
             self._fault(question, _text(error), evidence, sink)

@@ -1,17 +1,33 @@
-"""A YAML list of flat records, each key with its line, so that errors can name it."""
+"""YAML sections of records, each key with its line, so that errors can name it."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
 
 
 class RecordError(ValueError):
-    """YAML that is not a list of records; the message begins with source and line."""
+    """YAML that does not hold the records wanted; the message begins with source and line."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """
+    What a record may hold: values are scalars or lists of scalars, read as by safe_load.
+
+    - `known`: every key. `texts`: keys whose scalars are taken as they are written, so that a bare
+      `yes` or `on` is that word. `tables`: keys that hold a mapping of names to such texts, or
+      lists of them. `nested`: keys that hold a list of records of their own.
+    """
+
+    known: tuple[str, ...]
+    texts: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ()
+    nested: Mapping[str, Shape] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -23,12 +39,14 @@ class Record:
     line: int
 
 
-def read_records(text: str, source: str, top: str, known: Sequence[str]) -> list[Record]:
+def read_sections(
+    text: str, source: str, shapes: Mapping[str, Shape]
+) -> dict[str, list[Record]]:
     """
-    Read a list of records, or a mapping with the one key `top` that holds one.
+    Read a mapping of sections to lists of records; a bare list is the first section.
 
-    Values are scalars or lists of scalars, read as by safe_load. Raises RecordError for what is
-    not YAML, keys that are not `known` or appear twice, and other shapes.
+    Every section of `shapes` is in the result. Raises RecordError for what is not YAML, keys that
+    are not known or appear twice, and other shapes.
     """
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -37,7 +55,11 @@ def read_records(text: str, source: str, top: str, known: Sequence[str]) -> list
         line = f"{mark.line + 1}: " if mark else " "
         problem = getattr(error, "problem", None) or str(error)
         raise RecordError(f"{source}:{line}not valid YAML: {problem}") from error
-    return [_record(node, source, known) for node in _items(root, source, top)]
+    nodes = _sections(root, source, tuple(shapes))
+    return {
+        name: [_record(node, source, shape) for node in _items(nodes.get(name), source, name)]
+        for name, shape in shapes.items()
+    }
 
 
 def unknown_key(name: Any, known: Sequence[str]) -> str:
@@ -47,52 +69,84 @@ def unknown_key(name: Any, known: Sequence[str]) -> str:
     return f"unknown key '{name}'{hint}"
 
 
-def _items(root: yaml.Node | None, source: str, top: str) -> list[yaml.Node]:
-    if root is None:
-        return []
-    line = root.start_mark.line + 1
-    if isinstance(root, yaml.MappingNode):
-        content = None
-        for key, value in root.value:
-            if key.value != top:
-                at = key.start_mark.line + 1
-                raise RecordError(
-                    f"{source}:{at}: unknown key '{key.value}' (the file holds a list, or the key "
-                    f"'{top}' with one)"
-                )
-            content = value
-        root = content
-    if isinstance(root, yaml.ScalarNode) and root.tag == "tag:yaml.org,2002:null":
-        return []
-    if not isinstance(root, yaml.SequenceNode):
-        raise RecordError(f"{source}:{line}: must hold a list of {top}")
-    return root.value
+def _sections(root: yaml.Node | None, source: str, names: Sequence[str]) -> dict[str, yaml.Node]:
+    if root is None or _is_null(root):
+        return {}
+    if not isinstance(root, yaml.MappingNode):
+        return {names[0]: root}
+    found: dict[str, yaml.Node] = {}
+    for key, value in root.value:
+        at = f"{source}:{key.start_mark.line + 1}"
+        if key.value not in names:
+            keys = " and ".join(f"'{name}'" for name in names)
+            plural = "s" if len(names) > 1 else ""
+            raise RecordError(
+                f"{at}: unknown key '{key.value}' (the file holds a list of {names[0]}, or the "
+                f"key{plural} {keys} with one{' each' if plural else ''})"
+            )
+        if key.value in found:
+            raise RecordError(f"{at}: key '{key.value}' appears twice")
+        found[key.value] = value
+    return found
 
 
-def _record(node: yaml.Node, source: str, known: Sequence[str]) -> Record:
+def _items(node: yaml.Node | None, source: str, what: str) -> list[yaml.Node]:
+    if node is None or _is_null(node):
+        return []
+    if not isinstance(node, yaml.SequenceNode):
+        raise RecordError(f"{source}:{node.start_mark.line + 1}: must hold a list of {what}")
+    return node.value
+
+
+def _record(node: yaml.Node, source: str, shape: Shape) -> Record:
     first = node.start_mark.line + 1
     if not isinstance(node, yaml.MappingNode):
-        raise RecordError(f"{source}:{first}: expected a mapping ({', '.join(known[:2])}, ...)")
+        some = ", ".join(shape.known[:2])
+        raise RecordError(f"{source}:{first}: expected a mapping ({some}, ...)")
     values: dict[str, Any] = {}
     lines: dict[str, int] = {}
     for key, value in node.value:
         line, name = key.start_mark.line + 1, key.value
-        if not isinstance(name, str) or name not in known:
-            raise RecordError(f"{source}:{line}: {unknown_key(name, known)}")
+        if not isinstance(name, str) or name not in shape.known:
+            raise RecordError(f"{source}:{line}: {unknown_key(name, shape.known)}")
         if name in values:
             raise RecordError(f"{source}:{line}: key '{name}' appears twice")
-        if isinstance(value, yaml.SequenceNode):
-            values[name] = [_scalar(item, source) for item in value.value]
+        if name in shape.nested:
+            values[name] = [
+                _record(item, source, shape.nested[name]) for item in _items(value, source, name)
+            ]
+        elif name in shape.tables:
+            values[name] = _table(value, source)
         else:
-            values[name] = _scalar(value, source)
+            values[name] = _value(value, source, name in shape.texts)
         lines[name] = line
     return Record(values, lines, first)
 
 
-def _scalar(node: yaml.Node, source: str) -> Any:
+def _table(node: yaml.Node, source: str) -> dict[str, Any]:
+    if not isinstance(node, yaml.MappingNode):
+        raise RecordError(f"{source}:{node.start_mark.line + 1}: expected a mapping here")
+    values: dict[str, Any] = {}
+    for key, value in node.value:
+        name = _scalar(key, source, True)
+        if name in values:
+            raise RecordError(f"{source}:{key.start_mark.line + 1}: key '{name}' appears twice")
+        values[name] = _value(value, source, True)
+    return values
+
+
+def _value(node: yaml.Node, source: str, as_text: bool) -> Any:
+    if isinstance(node, yaml.SequenceNode):
+        return [_scalar(item, source, as_text) for item in node.value]
+    return _scalar(node, source, as_text)
+
+
+def _scalar(node: yaml.Node, source: str, as_text: bool = False) -> Any:
     line = node.start_mark.line + 1
     if not isinstance(node, yaml.ScalarNode):
         raise RecordError(f"{source}:{line}: expected a plain value here")
+    if as_text:
+        return node.value
     loader = yaml.SafeLoader("")
     try:
         return loader.construct_object(node)
@@ -101,3 +155,7 @@ def _scalar(node: yaml.Node, source: str) -> Any:
         raise RecordError(f"{source}:{line}: {problem}") from error
     finally:
         loader.dispose()
+
+
+def _is_null(node: yaml.Node) -> bool:
+    return isinstance(node, yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:null"

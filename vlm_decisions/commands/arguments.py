@@ -8,6 +8,13 @@ from typing import Any
 Commands = Any  # what `ArgumentParser.add_subparsers` returns; argparse has no public name for it
 
 
+def count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is below 1")
+    return value
+
+
 def counts(text: str) -> tuple[int, ...]:
     numbers = tuple(int(part) for part in text.split(","))
     if not all(1 <= count <= 1024 for count in numbers):

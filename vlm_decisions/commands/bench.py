@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from .arguments import Commands, counts, positive
+from . import bench_replay, bench_soak
+from .arguments import Commands, count, counts, positive
 
 
 def add(commands: Commands) -> None:
@@ -16,8 +17,8 @@ def add(commands: Commands) -> None:
     tick.add_argument("--json", metavar="F")
 
     def run_tick(options: argparse.Namespace) -> int:
-        from ..sim.demo import write_json
-        from ..studies.bench_tick import bench_tick
+        from ..json_file import write_json
+        from ..ros.bench_tick import bench_tick
 
         result = bench_tick(options.seconds, options.questions)
         for key, value in result.items():
@@ -28,33 +29,46 @@ def add(commands: Commands) -> None:
 
     tick.set_defaults(run=run_tick)
     engine = what.add_parser("engine", help="the shared prefix against four other ways to ask")
-    engine.add_argument("--shape", choices=("tiny", "0.8b"), default="tiny")
+    engine.add_argument("--shape", choices=("tiny", "0.8b", "2b"), default="tiny",
+                        help="random weights of this shape [tiny]")
     engine.add_argument("--questions", type=counts, default=(1, 6, 18, 64), metavar="1,6,18,64")
-    engine.add_argument("--repeat", type=int, default=3, help="runs of each [3]")
+    engine.add_argument("--repeat", type=count, help="rounds after a warm-up [tiny 5, else 2]")
+    engine.add_argument("--layers", type=count,
+                        help="fewer language-model layers than the shape has, for a quick look")
     engine.add_argument("--json", metavar="F")
 
     def run_engine(options: argparse.Namespace) -> int:
-        from ..sim.demo import write_json
+        from ..json_file import write_json
         from ..studies.bench_engine import bench_engine
 
-        result = bench_engine(options.shape, options.questions, repeat=options.repeat)
+        result = bench_engine(options.shape, options.questions, repeat=options.repeat,
+                              layers=options.layers)
         if options.json:
             write_json(options.json, result)
         return 0
 
     engine.set_defaults(run=run_engine)
     stream = what.add_parser("stream", help="a running state against a window made anew")
-    stream.add_argument("--model", default="sim_desk")
+    which = stream.add_mutually_exclusive_group()
+    which.add_argument("--model", default="sim_desk")
+    which.add_argument("--shape", choices=("tiny", "0.8b", "2b"),
+                       help="random weights of this shape instead of a model")
+    stream.add_argument("--questions", type=count, default=6, metavar="N", help="a tick [6]")
+    stream.add_argument("--ticks", type=count, help="ticks measured [64; large models 32]")
     stream.add_argument("--json", metavar="F")
 
     def run_stream(options: argparse.Namespace) -> int:
         from ..engine.engine import Engine
-        from ..sim.demo import write_json
-        from ..studies.bench_engine import bench_stream
+        from ..json_file import write_json
+        from ..studies.bench_stream import bench_stream
+        from ..studies.shapes import random_engine
 
-        result = bench_stream(Engine.load(options.model))
+        model = random_engine(options.shape) if options.shape else Engine.load(options.model)
+        result = bench_stream(model, n_questions=options.questions, ticks=options.ticks)
         if options.json:
             write_json(options.json, result)
         return 0
 
     stream.set_defaults(run=run_stream)
+    bench_replay.add(what)
+    bench_soak.add(what)

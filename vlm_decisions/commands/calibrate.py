@@ -5,25 +5,49 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from .arguments import Commands
+from .arguments import Commands, positive
+from .sources import add_sources, count, heads_for, names, recordings_of, refuse_labels
 
 
 def add(commands: Commands) -> None:
-    fit = commands.add_parser("calibrate", help="fit scale and bias of questions to the desk")
+    fit = commands.add_parser(
+        "calibrate", help="fit scale, bias, enter and exit of questions to recordings or the desk")
     fit.add_argument("--model", default="sim_desk")
-    fit.add_argument("--questions", type=Path, required=True, metavar="F")
-    fit.add_argument("--out", type=Path, required=True, metavar="F", help="YAML file to write")
-    fit.add_argument("--clips", type=int, default=400)
-    fit.add_argument("--skip", default="", metavar="ID,ID", help="questions to leave as they are")
+    fit.add_argument("--questions", type=Path, required=True, metavar="F", help="YAML file")
+    fit.add_argument("--out", type=Path, metavar="F", help="YAML file to write [the same]")
+    fit.add_argument("--heads", type=Path, nargs="+", default=[], metavar="F",
+                     help="heads (files or folders) that will answer [the package's]")
+    fit.add_argument("--clips", type=count(6), default=100,
+                     help="simulated desks to ask about, without recordings [%(default)s]")
+    fit.add_argument("--skip", type=names, default=[], metavar="ID,ID",
+                     help="questions to leave as they are")
+    fit.add_argument("--patience", type=positive, default=2.0, metavar="S",
+                     help="seconds of a wrong answer that cost as much as a missed event "
+                     "[%(default)s]")
+    fit.add_argument("--flicker", type=positive, default=0.5, metavar="C",
+                     help="cost of a change to a wrong answer; a missed event costs 1 "
+                     "[%(default)s]")
+    fit.add_argument("--json", metavar="F", help="write what is printed")
+    add_sources(fit)
 
     def run(options: argparse.Namespace) -> int:
-        from ..training.calibrate import calibrate
+        from ..engine.engine import Engine
+        from ..json_file import write_json
+        from ..training.calibrate import calibrate, print_calibration
 
-        skip = [name for name in options.skip.split(",") if name]
-        book = calibrate(options.model, options.questions, options.clips, skip)
-        book.save(options.out)
-        for question in book:
-            print(f"{question.id:<24} scale {question.scale:6.3f}  bias {question.bias:6.3f}")
+        recordings = recordings_of(options)
+        if not recordings:
+            refuse_labels(options)
+        engine = Engine.load(options.model)
+        result = calibrate(
+            options.model, options.questions, options.out or options.questions,
+            recordings=recordings, labels_file=options.labels, clips=options.clips,
+            heads=heads_for(options, engine), skip=options.skip, patience_s=options.patience,
+            flicker=options.flicker, cache=options.cache,
+            skip_unlabelled=options.skip_unlabelled, engine=engine)
+        print_calibration(result)
+        if options.json:
+            write_json(options.json, result)
         return 0
 
     fit.set_defaults(run=run)

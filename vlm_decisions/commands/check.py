@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import argparse
 
-from .arguments import Commands
+from .arguments import Commands, count
 
 
 def add(commands: Commands) -> None:
     check = commands.add_parser("check", help="prove what is claimed")
     what = check.add_subparsers(required=True, metavar="WHAT")
     exact = what.add_parser("exactness", help="the shared prefix against plain full sequences")
-    exact.add_argument("--model", default="sim_desk")
+    which = exact.add_mutually_exclusive_group()
+    which.add_argument("--model", default="sim_desk")
+    which.add_argument("--shape", choices=("tiny", "0.8b", "2b"),
+                       help="random weights of this shape instead of a model")
+    exact.add_argument("--layers", type=count,
+                       help="fewer language-model layers than the shape has")
     control = exact.add_mutually_exclusive_group()
     for name, text in (("wrong-pos", "positions start at the token count"),
                        ("stale-state", "a state of another stream or batch size"),
@@ -21,12 +26,15 @@ def add(commands: Commands) -> None:
                              help=f"control that must be caught: {text}")
 
     def run_exact(options: argparse.Namespace) -> int:
+        if options.layers and not options.shape:
+            exact.error("--layers goes with --shape")
         from ..engine.engine import Engine
         from ..studies.exactness import check as check_exactness
+        from ..studies.shapes import random_engine
 
-        report = check_exactness(Engine.load(options.model), control=options.control)
-        for margin in report.margins:
-            print(margin)
+        model = (random_engine(options.shape, layers=options.layers) if options.shape
+                 else Engine.load(options.model))
+        report = check_exactness(model, control=options.control, say=print)
         if report.refused:
             print(f"refused: {report.refused}")
         wanted = "the control is caught" if options.control else "all ways agree"

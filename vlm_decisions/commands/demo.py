@@ -17,7 +17,9 @@ def add(commands: Commands) -> None:
     demo.add_argument("--quiet", action="store_true", help="no live table")
 
     def run(options: argparse.Namespace) -> int:
-        from ..sim.demo import print_summary, run_demo, write_json
+        from ..json_file import write_json
+        from ..ros.demo import run_demo
+        from ..sim.scoring import print_summary
 
         summary = run_demo(options.seconds, options.seed, questions=options.questions,
                            quiet=options.quiet, picture=options.picture)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
 from .arguments import Commands, positive
 
@@ -19,15 +20,25 @@ def add(commands: Commands) -> None:
                       help="a further yes/no question; may be repeated")
     live.add_argument("--log", metavar="F", help="append every decision to F, a JSON object a line")
     live.add_argument("--no-view", action="store_true", help="no window")
+    live.add_argument("--viewer", action="store_true",
+                      help="serve a page that shows it (and no window)")
+    live.add_argument("--port", type=int, default=8321, help="of the page [8321]")
     live.add_argument("--seconds", type=positive, default=None, help="stop after so long")
 
     def run(options: argparse.Namespace) -> int:
         from ..replay.live import run_live
 
+        viewer = None
+        if options.viewer:
+            from ..viewer.local import LocalViewer
+
+            viewer = LocalViewer(options.source, lambda text: print(text, file=sys.stderr),
+                                 port=options.port)
+            print(f"viewer: {viewer.server.url}", flush=True)
         questions = options.questions or (None if options.ask else "desk")
         runtime = run_live(options.source, model=options.model, questions=questions,
-                           texts=options.ask, log=options.log, view=not options.no_view,
-                           max_s=options.seconds)
+                           texts=options.ask, log=options.log, view=not (options.no_view or viewer),
+                           max_s=options.seconds, viewer=viewer)
         stats = runtime.stats()
         total = stats.tick_ms.get("total")
         tick = f", tick p50 {total.p50:.0f} ms, p95 {total.p95:.0f} ms" if total else ""

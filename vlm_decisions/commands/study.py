@@ -3,26 +3,156 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
-from .arguments import Commands
+from .arguments import Commands, positive
+from .sources import count, heads_for
 
 
 def add(commands: Commands) -> None:
     study = commands.add_parser("study", help="measure a model")
     what = study.add_subparsers(required=True, metavar="WHAT")
-    score = what.add_parser("score", help="the embedded model on desks it has never seen")
-    score.add_argument("--model", default="sim_desk")
-    score.add_argument("--clips", type=int, default=400)
-    score.add_argument("--json", metavar="F")
+    for part in (_score, _ladder, _temporal, _baseline, _heads, _mvbench):
+        part(what)
 
-    def run_score(options: argparse.Namespace) -> int:
-        from ..sim.demo import write_json
+
+def _score(what: Commands) -> None:
+    score = what.add_parser("score", help="the embedded model on desks it has never seen")
+    _common(score, 400, heads=True, figure=False)
+    score.add_argument("--details", metavar="F",
+                       help="JSON of what lies behind: conditions, calibration by question, time")
+
+    def run(options: argparse.Namespace) -> int:
+        from ..engine.engine import Engine
         from ..studies.score import print_score, score
 
-        result = score(options.model, options.clips)
+        engine = Engine.load(options.model)
+        result = score(clips=options.clips, questions=options.questions,
+                       heads=heads_for(options, engine), engine=engine)
         print_score(result)
-        if options.json:
-            write_json(options.json, result)
+        _write(options.details, result.details)
+        _write(options.json, result.table)
         return 0
 
-    score.set_defaults(run=run_score)
+    score.set_defaults(run=run)
+
+
+def _ladder(what: Commands) -> None:
+    ladder = what.add_parser("ladder", help="at what depth each kind of question is readable")
+    _common(ladder, 300)
+
+    def run(options: argparse.Namespace) -> int:
+        from ..studies.ladder import ladder, plot_ladder, print_ladder
+
+        return _finish(options, ladder(options.model, options.clips, options.questions),
+                       print_ladder, plot_ladder)
+
+    ladder.set_defaults(run=run)
+
+
+def _temporal(what: Commands) -> None:
+    temporal = what.add_parser("temporal", help="whether the model uses time")
+    _common(temporal, 200, heads=True)
+
+    def run(options: argparse.Namespace) -> int:
+        from ..engine.engine import Engine
+        from ..studies.temporal import plot_temporal, print_temporal, temporal
+
+        engine = Engine.load(options.model)
+        result = temporal(clips=options.clips, questions=options.questions,
+                          heads=heads_for(options, engine), engine=engine)
+        return _finish(options, result, print_temporal, plot_temporal)
+
+    temporal.set_defaults(run=run)
+
+
+def _baseline(what: Commands) -> None:
+    baseline = what.add_parser("baseline", help="the model against what is cheaper")
+    _common(baseline, 400)
+    baseline.add_argument("--test", type=count(20), default=200,
+                          help="desks to measure on [%(default)s]")
+    baseline.add_argument("--cnn", action=argparse.BooleanOptionalAction, default=None,
+                          help="train a small convolutional network [if PyTorch is there]")
+    baseline.add_argument("--siglip", type=Path, metavar="DIR", help="folder of a checkpoint")
+
+    def run(options: argparse.Namespace) -> int:
+        from ..studies.baseline import baseline, plot_baseline, print_baseline
+
+        result = baseline(options.model, options.clips, options.test, options.questions,
+                          options.cnn, options.siglip)
+        return _finish(options, result, print_baseline, plot_baseline)
+
+    baseline.set_defaults(run=run)
+
+
+def _heads(what: Commands) -> None:
+    heads = what.add_parser("heads", help="what the heads see on a camera or a file, over time")
+    heads.add_argument("--source", required=True, metavar="webcam[:N]|FILE")
+    heads.add_argument("--seconds", type=positive, help="stop after so many [the end]")
+    _common(heads, None, heads=True)
+
+    def run(options: argparse.Namespace) -> int:
+        from ..engine.engine import Engine
+        from ..replay.video import open_source
+        from ..studies.heads_view import heads_view, plot_heads_view, print_heads_view
+
+        source = open_source(options.source)
+        engine = Engine.load(options.model)
+        result = heads_view(engine, heads_for(options, engine), source, options.seconds)
+        return _finish(options, result, print_heads_view, plot_heads_view)
+
+    heads.set_defaults(run=run)
+
+
+def _mvbench(what: Commands) -> None:
+    mvbench = what.add_parser("mvbench", help="MVBench's questions, where its data is here")
+    mvbench.add_argument("--annotations", type=Path, nargs="+", required=True, metavar="F",
+                         help="JSON files, one a task")
+    mvbench.add_argument("--videos", type=Path, required=True, metavar="DIR")
+    mvbench.add_argument("--frames", type=count(2), default=16, help="of a video [%(default)s]")
+    _common(mvbench, None)
+
+    def run(options: argparse.Namespace) -> int:
+        from ..engine.engine import Engine
+        from ..studies.mvbench import load, mvbench, plot_mvbench, print_mvbench
+
+        items = [item for file in options.annotations for item in load(file, options.videos)]
+        result = mvbench(Engine.load(options.model), items, options.frames)
+        return _finish(options, result, print_mvbench, plot_mvbench)
+
+    mvbench.set_defaults(run=run)
+
+
+def _common(parser: argparse.ArgumentParser, clips: int | None, *, heads: bool = False,
+            figure: bool = True) -> None:
+    parser.add_argument("--model", default="sim_desk")
+    if clips is not None:
+        parser.add_argument("--clips", type=count(2), default=clips,
+                            help="held-out desks [%(default)s]")
+        parser.add_argument("--questions", default="desk", metavar="F",
+                            help="shipped set or YAML file [desk]")
+    if heads:
+        parser.add_argument("--heads", type=Path, nargs="+", default=[], metavar="F",
+                            help="heads, files or folders [the package's]")
+    parser.add_argument("--json", metavar="F")
+    if figure:
+        parser.add_argument("--figure", metavar="F", help="png, svg or pdf")
+
+
+def _finish(options: argparse.Namespace, result: dict[str, Any],
+            show: Callable[[dict[str, Any]], None],
+            plot: Callable[[dict[str, Any], str], None]) -> int:
+    show(result)
+    _write(options.json, result)
+    if options.figure:
+        plot(result, options.figure)
+    return 0
+
+
+def _write(path: str | None, value: Any) -> None:
+    if path:
+        from ..json_file import write_json
+
+        write_json(path, value)

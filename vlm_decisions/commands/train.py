@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from .arguments import Commands
+from .sources import add_sources, count, names, recordings_of, refuse_labels
 
 
 def add(commands: Commands) -> None:
@@ -32,16 +33,40 @@ def add(commands: Commands) -> None:
         return 0
 
     model.set_defaults(run=run_model)
-    heads = what.add_parser("heads", help="Tier 1 heads for the simulated desk")
+    heads = what.add_parser("heads", help="Tier 1 heads, on your recordings or on the desk")
     heads.add_argument("--model", default="sim_desk", help="the model they are for [sim_desk]")
     heads.add_argument("--out", type=Path, default=Path("heads"), help="folder [%(default)s]")
-    heads.add_argument("--clips", type=int, default=1200, help="worlds to learn from [1200]")
+    heads.add_argument("--clips", type=count(20), default=1200,
+                       help="simulated desks to learn from, without recordings [%(default)s]")
+    heads.add_argument("--questions", type=names, default=[], metavar="ID,ID",
+                       help="heads to train [all that are labelled]")
+    heads.add_argument("--motion", default="", metavar="A:B,C",
+                       help="heads that read a window: opposites (approaching:receding) are also "
+                       "learnt from clips played backwards")
+    heads.add_argument("--window", type=count(2), default=4, metavar="N",
+                       help="groups of a motion head's window, 4 a second [%(default)s]")
+    heads.add_argument("--replace", action="store_true",
+                       help="overwrite heads that were made for another model")
+    add_sources(heads)
 
     def run_heads(options: argparse.Namespace) -> int:
-        from ..training.heads import train_desk_heads
+        from ..training.heads import report, train_heads
 
-        for head in train_desk_heads(options.model, options.out, options.clips):
-            print(f"{head.source}: AUROC {head.metrics['auroc']:.3f} on held-out worlds")
+        recordings = recordings_of(options)
+        if recordings:
+            from ..training.samples import parse_motion
+
+            trained = train_heads(
+                options.model, options.out, recordings, options.labels,
+                questions=options.questions, motion=parse_motion(options.motion, options.window),
+                cache=options.cache, skip_unlabelled=options.skip_unlabelled,
+                replace=options.replace)
+        else:
+            from ..training.desk_heads import train_desk_heads
+
+            refuse_labels(options)
+            trained = train_desk_heads(options.model, options.out, options.clips, options.cache)
+        report(trained, options.out)
         return 0
 
     heads.set_defaults(run=run_heads)

@@ -1,12 +1,15 @@
 """Full attention of a packed pass: the prefix keys and values exist once, whatever asks.
 
 Main-line tokens attend causally to the state and to themselves. A leaf token attends to the same
-one buffer (state, new tokens, trunk) and to its own question's tokens; the two softmaxes are kept
-as (maximum, sum, weighted values) and merged exactly.
+one buffer (state, new tokens, trunk) and to its own question's tokens. Few leaf tokens are folded:
+all are put behind that buffer, and a mask hides the other questions' tokens. With many that would
+waste more than it saves: the two softmaxes are then kept as (maximum, sum, weighted values) and
+merged exactly.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from vlm_decisions.engine import blas
@@ -16,7 +19,7 @@ blas.ensure()
 import mlx.core as mx  # noqa: E402
 
 from vlm_decisions.engine import fastmath  # noqa: E402
-from vlm_decisions.engine.layout import Layout, Rows  # noqa: E402
+from vlm_decisions.engine.layout import Layout, Rows, Want  # noqa: E402
 from vlm_decisions.engine.state import KVState  # noqa: E402
 
 SCORE_LIMIT: Final = 1 << 21  # scores computed at once; larger leaf batches go in pieces
@@ -40,51 +43,119 @@ class FullAttention:
         shape = (self.n_kv, 0, self.head_dim)
         return KVState(mx.zeros(shape, dtype), mx.zeros(shape, dtype))
 
-    def __call__(
-        self, x: mx.array, layout: Layout, state: KVState, keep: mx.array | None
-    ) -> mx.array:
+    def __call__(self, x: mx.array, layout: Layout, state: KVState, want: Want) -> mx.array:
         """Mix the normed tokens ``x`` (M, D), append the committed ones to ``state``.
 
-        keep: row indices whose output is wanted (None for all; empty: only the state moves).
-        Returns (M or len(keep), D).
+        Returns the wanted rows. Where only the decisions are, queries are computed and attend for
+        those alone.
         """
-        m, line = self.module, layout.n_line
-        n = x.shape[0]
-        q = m.q_proj(x).reshape(n, self.n_heads, -1)
-        gate = None
-        if self.gated:
-            q, gate = mx.split(q, 2, axis=-1)
-        q = m.q_norm(q)
+        m, line, n = self.module, layout.n_line, x.shape[0]
         k = m.k_norm(m.k_proj(x).reshape(n, self.n_kv, -1))
         v = m.v_proj(x).reshape(n, self.n_kv, -1)
-        q = rotate(q, layout.cos, layout.sin)
         k = rotate(k, layout.cos, layout.sin)
         keys, values = state.write(
             k[:line].transpose(1, 0, 2), v[:line].transpose(1, 0, 2), layout.n_commit
         )
-        if keep is not None and keep.size == 0:
+        if want is Want.NOTHING:
             return x[:0]
-        parts = []
-        if line:
-            out = mx.fast.scaled_dot_product_attention(
-                q[None, :line].transpose(0, 2, 1, 3),
-                keys[None],
-                values[None],
-                scale=self.scale,
-                mask="causal",
-            )
-            parts.append(out[0].transpose(1, 0, 2))
-        if layout.n_leaf:
-            leaf = self._leaves(q[line:], k[line:], v[line:], keys, values, layout)
-            parts.append(leaf.astype(x.dtype))
-        out = parts[0] if len(parts) == 1 else mx.concatenate(parts, axis=0)
-        if keep is not None:
-            out = out[keep]
-            gate = gate[keep] if gate is not None else None
+        if want is Want.DECISIONS:
+            rows = layout.decisions()
+            q, gate = self._queries(x[rows], layout.cos[rows], layout.sin[rows])
+            out = self._decisions(q, k[line:], v[line:], keys, values, layout).astype(x.dtype)
+        else:
+            q, gate = self._queries(x, layout.cos, layout.sin)
+            parts = []
+            if line:
+                parts.append(self._dense(q[:line], keys, values, layout.causal(line)))
+            if layout.n_leaf:
+                leaf = (q[line:], k[line:], v[line:], keys, values, layout)
+                few = layout.n_leaf <= keys.shape[1]
+                parts.append(self._folded(*leaf) if few else self._leaves(*leaf).astype(x.dtype))
+            out = _joined(parts)
         out = out.reshape(out.shape[0], -1)
         if gate is not None:
             out = fastmath.gated(out, gate.reshape(out.shape))
         return m.o_proj(out)
+
+    def _queries(
+        self, x: mx.array, cos: mx.array, sin: mx.array
+    ) -> tuple[mx.array, mx.array | None]:
+        """Rotated queries (n, heads, dim) of the tokens x (n, D), and their output gates."""
+        q, gate = self.module.q_proj(x).reshape(x.shape[0], self.n_heads, -1), None
+        if self.gated:
+            q, gate = mx.split(q, 2, axis=-1)
+        return rotate(self.module.q_norm(q), cos, sin), gate
+
+    def _dense(
+        self, q: mx.array, keys: mx.array, values: mx.array, mask: mx.array
+    ) -> mx.array:
+        """Attention of q (n, heads, dim) to keys (kv, T, dim); mask: (n, C), of the last C keys."""
+        n, total = q.shape[0], keys.shape[1]
+        if not fastmath.ON_CPU:
+            mask = mx.pad(mask, [(0, 0), (total - mask.shape[1], 0)]).astype(q.dtype)
+            out = mx.fast.scaled_dot_product_attention(
+                q[None].transpose(0, 2, 1, 3), keys[None], values[None], scale=self.scale, mask=mask
+            )
+            return out[0].transpose(1, 0, 2)
+        step = max(1, SCORE_LIMIT // (self.n_heads * total))
+        parts = []
+        for i in range(0, n, step):
+            some = (q[i : i + step] * self.scale).transpose(1, 0, 2)
+            some = some.reshape(self.n_kv, -1, self.head_dim)
+            scores = (some @ keys.swapaxes(1, 2)).reshape(self.n_heads, -1, total)
+            weight = fastmath.softmax(scores, mask[i : i + step])
+            out = weight.reshape(self.n_kv, -1, total) @ values
+            parts.append(out.reshape(self.n_heads, -1, self.head_dim).transpose(1, 0, 2))
+            if step < n:
+                mx.eval(parts[-1])  # so that only one piece's scores exist at a time
+        return _joined(parts)
+
+    def _folded(
+        self,
+        q: mx.array,
+        k: mx.array,
+        v: mx.array,
+        keys: mx.array,
+        values: mx.array,
+        layout: Layout,
+    ) -> mx.array:
+        """Return the leaf tokens' outputs, (n_leaf, heads, dim), all of them in one softmax."""
+        keys = mx.concatenate([keys, k.transpose(1, 0, 2)], axis=1)
+        values = mx.concatenate([values, v.transpose(1, 0, 2)], axis=1)
+        return self._dense(q, keys, values, layout.fold())
+
+    def _wide(
+        self, q: mx.array, k: mx.array, v: mx.array, keys: mx.array, values: mx.array
+    ) -> tuple[mx.array, mx.array, mx.array, mx.array, mx.array]:
+        """All in float32, q scaled and grouped by the key head it reads (n, kv, group, dim)."""
+        q = (q.astype(mx.float32) * self.scale).reshape(q.shape[0], self.n_kv, -1, self.head_dim)
+        return q, *(a.astype(mx.float32) for a in (k, v, keys, values))
+
+    def _decisions(
+        self,
+        q: mx.array,
+        k: mx.array,
+        v: mx.array,
+        keys: mx.array,
+        values: mx.array,
+        layout: Layout,
+    ) -> mx.array:
+        """Return the decision tokens' outputs, (N, heads, dim) float32.
+
+        Each sees the whole main line (a question that ends in the trunk ends it) and its own path.
+        """
+        q, k, v, keys, values = self._wide(q, k, v, keys, values)
+        shared = self._context(q, keys, values)
+        if layout.n_leaf:
+            index, mask = layout.ends()
+            n, length = index.shape
+            shape = (n, length, self.n_kv, self.head_dim)
+            k = mx.take(k, index.reshape(-1), axis=0).reshape(shape).transpose(0, 2, 3, 1)
+            v = mx.take(v, index.reshape(-1), axis=0).reshape(shape).transpose(0, 2, 1, 3)
+            out = _merge(shared, _partial(q @ k + mask[:, None, None], v))
+        else:
+            out = shared[2] / shared[1]
+        return out.reshape(q.shape[0], self.n_heads, self.head_dim)
 
     def _leaves(
         self,
@@ -96,41 +167,28 @@ class FullAttention:
         layout: Layout,
     ) -> mx.array:
         """Return the leaf tokens' outputs, (n_leaf, heads, dim) float32."""
-        group = self.n_heads // self.n_kv
-        n = q.shape[0]
-        q = (q.astype(mx.float32) * self.scale).reshape(n, self.n_kv, group, self.head_dim)
-        k, v = k.astype(mx.float32), v.astype(mx.float32)
-        keys, values = keys.astype(mx.float32), values.astype(mx.float32)
-        step = max(1, SCORE_LIMIT // max(1, self.n_heads * keys.shape[1]))
-        shared = []
-        for i in range(0, n, step):
-            shared.append(self._context(q[i : i + step], keys, values))
-            if step < n:
-                mx.eval(shared[-1])  # so that only one piece's scores exist at a time
-        top, total, out = (
-            parts[0] if len(parts) == 1 else mx.concatenate(parts, axis=0)
-            for parts in zip(*shared, strict=True)
-        )
+        q, k, v, keys, values = self._wide(q, k, v, keys, values)
+        shared = self._context(q, keys, values)
         own = [self._own(q, k, v, rows, layout) for rows in layout.rows]
-        own_top, own_total, own_out = (
-            mx.take(parts[0] if len(parts) == 1 else mx.concatenate(parts, axis=0), layout.back, 0)
-            for parts in zip(*own, strict=True)
+        out = _merge(
+            shared,
+            [mx.take(_joined(parts), layout.back, axis=0) for parts in zip(*own, strict=True)],
         )
-        best = mx.maximum(top, own_top)
-        w, own_w = fastmath.exp(top - best), fastmath.exp(own_top - best)
-        out = (w * out + own_w * own_out) / (w * total + own_w * own_total)
-        return out.reshape(n, self.n_heads, self.head_dim)
+        return out.reshape(q.shape[0], self.n_heads, self.head_dim)
 
-    def _context(
-        self, q: mx.array, keys: mx.array, values: mx.array
-    ) -> tuple[mx.array, mx.array, mx.array]:
+    def _context(self, q: mx.array, keys: mx.array, values: mx.array) -> list[mx.array]:
         """Unnormalised attention of q (n, kv, group, dim) to the shared keys (kv, T, dim)."""
         n, kv, group, dim = q.shape
-        folded = q.transpose(1, 2, 0, 3).reshape(kv, group * n, dim)
-        top, total, out = _partial(folded @ keys.swapaxes(1, 2), values)
-        return tuple(
-            part.reshape(kv, group, n, -1).transpose(2, 0, 1, 3) for part in (top, total, out)
-        )
+        step = max(1, SCORE_LIMIT // max(1, self.n_heads * keys.shape[1]))
+        pieces = []
+        for i in range(0, n, step):
+            some = q[i : i + step].transpose(1, 2, 0, 3).reshape(kv, -1, dim)
+            piece = _partial(some @ keys.swapaxes(1, 2), values)
+            shape = (kv, group, some.shape[1] // group, -1)
+            pieces.append([part.reshape(shape).transpose(2, 0, 1, 3) for part in piece])
+            if step < n:
+                mx.eval(pieces[-1])  # so that only one piece's scores exist at a time
+        return [_joined(parts) for parts in zip(*pieces, strict=True)]
 
     def _own(
         self, q: mx.array, k: mx.array, v: mx.array, rows: Rows, layout: Layout
@@ -157,6 +215,18 @@ def _partial(scores: mx.array, values: mx.array) -> tuple[mx.array, mx.array, mx
     top = scores.max(axis=-1, keepdims=True)
     weight = fastmath.exp(scores - top)
     return top, weight.sum(axis=-1, keepdims=True), weight @ values
+
+
+def _merge(a: Sequence[mx.array], b: Sequence[mx.array]) -> mx.array:
+    """Attention over both parts, each a (maximum, sum, weighted values) from ``_partial``."""
+    (top, total, out), (other_top, other_total, other_out) = a, b
+    best = mx.maximum(top, other_top)
+    w, other = fastmath.exp(top - best), fastmath.exp(other_top - best)
+    return (w * out + other * other_out) / (w * total + other * other_total)
+
+
+def _joined(parts: Sequence[mx.array]) -> mx.array:
+    return parts[0] if len(parts) == 1 else mx.concatenate(parts, axis=0)
 
 
 def rotate(x: mx.array, cos: mx.array, sin: mx.array) -> mx.array:

@@ -49,6 +49,7 @@ class Blas:
 
 
 _loaded: Blas | None = None
+_used: int | None = None  # threads asked for by ``use_threads``
 
 
 def ensure() -> Blas:
@@ -67,6 +68,7 @@ def use_threads(n: int) -> bool:
     The products of a small model are over before a second thread has woken up, and where other
     processes want the cores, waiting for it costs more than it brings.
     """
+    global _used
     path = ensure().path
     if path is None or any(os.environ.get(name) for name in _THREADS):
         return False
@@ -74,7 +76,18 @@ def use_threads(n: int) -> bool:
     if not hasattr(library, "openblas_set_num_threads"):
         return False
     library.openblas_set_num_threads(n)
+    _used = n
     return True
+
+
+def threads() -> int:
+    """How many threads numeric work may use: as chosen, or the cores of this process."""
+    if _used is not None:
+        return _used
+    for name in _THREADS:
+        if os.environ.get(name, "").isdecimal() and int(os.environ[name]) > 0:
+            return int(os.environ[name])
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _load() -> Blas:

@@ -13,7 +13,7 @@ blas.ensure()
 import mlx.core as mx  # noqa: E402
 import mlx.nn as nn  # noqa: E402
 
-from vlm_decisions.engine.layout import Layout  # noqa: E402
+from vlm_decisions.engine.layout import Layout, Want  # noqa: E402
 from vlm_decisions.engine.positions import Rotary  # noqa: E402
 from vlm_decisions.engine.state import DeltaState, KVState, State  # noqa: E402
 
@@ -24,9 +24,7 @@ class Mixer(Protocol):
     def fresh(self, dtype: mx.Dtype) -> KVState | DeltaState:
         """Return a state of no tokens whose arrays have the model's shapes."""
 
-    def __call__(
-        self, x: mx.array, layout: Layout, state: Any, keep: mx.array | None
-    ) -> mx.array:
+    def __call__(self, x: mx.array, layout: Layout, state: Any, want: Want) -> mx.array:
         """Mix (M, D) and move ``state``; return the wanted rows."""
 
 
@@ -40,11 +38,13 @@ class Layer:
     mlp: Callable[[mx.array], mx.array]
 
     def __call__(
-        self, h: mx.array, layout: Layout, state: Any, keep: mx.array | None = None
+        self, h: mx.array, layout: Layout, state: Any, want: Want = Want.ALL
     ) -> mx.array:
-        """Run the layer on h (M, D); with ``keep`` only those rows come out."""
-        mixed = self.mixer(self.before(h), layout, state, keep)
-        h = (h if keep is None else h[keep]) + mixed
+        """Run the layer on h (M, D) and return the wanted rows."""
+        mixed = self.mixer(self.before(h), layout, state, want)
+        if want is Want.NOTHING:
+            return mixed
+        h = (h if want is Want.ALL else h[layout.decisions()]) + mixed
         return h + self.mlp(self.after(h))
 
 

@@ -14,6 +14,7 @@ and never written.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Final
 
 from vlm_decisions.engine import blas
@@ -21,9 +22,10 @@ from vlm_decisions.engine import blas
 blas.ensure()
 
 import mlx.core as mx  # noqa: E402
+import numpy as np  # noqa: E402
 
 from vlm_decisions.engine import fastmath  # noqa: E402
-from vlm_decisions.engine.layout import Layout, Rows  # noqa: E402
+from vlm_decisions.engine.layout import HIDDEN, Layout, Rows, Want  # noqa: E402
 from vlm_decisions.engine.state import DeltaState  # noqa: E402
 
 CHUNK: Final = 64  # longest chunk of the main line
@@ -52,13 +54,10 @@ class DeltaNet:
             mx.zeros((self.kernel - 1, self.module.conv_dim), dtype),
         )
 
-    def __call__(
-        self, x: mx.array, layout: Layout, state: DeltaState, keep: mx.array | None
-    ) -> mx.array:
+    def __call__(self, x: mx.array, layout: Layout, state: DeltaState, want: Want) -> mx.array:
         """Mix the normed tokens ``x`` (M, D), move ``state`` past the committed ones.
 
-        keep: row indices whose output is wanted (None for all; empty: only the state moves).
-        Returns (M or len(keep), D).
+        Returns the wanted rows.
         """
         m, commit, line = self.module, layout.n_commit, layout.n_line
         raw = m.in_proj_qkv(x)
@@ -88,13 +87,13 @@ class DeltaNet:
                 if end == commit:
                     state.memory = memory
                     state.window = mx.contiguous(inputs[commit : commit + self.kernel - 1])
-        if keep is not None and keep.size == 0:
+        if want is Want.NOTHING:
             return x[:0]
         if layout.n_leaf:
             outputs.append(self._leaves(inputs, decay[line:], strength[line:], memory, layout))
         y = outputs[0] if len(outputs) == 1 else mx.concatenate(outputs, axis=0)
-        if keep is not None:
-            y, x = y[keep], x[keep]
+        if want is Want.DECISIONS:
+            y, x = y[layout.decisions()], x[layout.decisions()]
         z = m.in_proj_z(x).reshape(y.shape)
         y = mx.fast.rms_norm(y.astype(x.dtype), m.norm.weight, m.norm.eps)
         y = fastmath.swiglu(z.astype(mx.float32), y.astype(mx.float32)).astype(x.dtype)
@@ -170,15 +169,15 @@ def scan(
 
     def cut(a: mx.array) -> mx.array:  # (B, T, H, ...) -> (n, B, H, size, ...)
         axes = (1, 0, 3, 2, *range(4, a.ndim + 1))
-        return mx.contiguous(a.reshape(b, n, size, *a.shape[2:]).transpose(axes))
+        a = a.reshape(b, n, size, *a.shape[2:]).transpose(axes)
+        return mx.contiguous(a) if n > 1 else a
 
     q, k, v, decay, strength = (cut(a) for a in (q, k, v, decay, strength))
     log_c = mx.cumsum(decay, axis=-1)
     c = fastmath.exp(log_c)[..., None]
     strength = strength[..., None]
     ratio = log_c[..., :, None] - log_c[..., None, :]
-    hidden = mx.triu(mx.full((size, size), -1e30), 1)  # added before exp: it would overflow
-    ratio = fastmath.exp(ratio + hidden)
+    ratio = fastmath.exp(ratio + _later(size))  # hidden before exp: it would overflow
     kt = k.swapaxes(-1, -2)
     read = ratio * (q @ kt)
     lower = strength * ratio * (k @ kt)
@@ -205,6 +204,19 @@ def scan(
     return y, state[0] if state.ndim == 4 else state
 
 
+@lru_cache(maxsize=256)
+def _later(size: int) -> mx.array:
+    """Additive mask (size, size) of what comes later. Made of data: it may outlive a thread."""
+    return mx.array(np.triu(np.full((size, size), HIDDEN, np.float32), 1))
+
+
+@lru_cache(maxsize=256)
+def _below(size: int) -> tuple[mx.array, mx.array]:
+    """Ones below the diagonal, and on it."""
+    ones = np.ones((size, size), np.float32)
+    return mx.array(np.tril(ones, -1)), mx.array(np.eye(size, dtype=np.float32))
+
+
 def invert_unit_lower(lower: mx.array, *, halves_only: bool = False) -> mx.array:
     """Inverse of I + L, L being the part of ``lower`` (..., C, C) strictly below the diagonal.
 
@@ -216,7 +228,8 @@ def invert_unit_lower(lower: mx.array, *, halves_only: bool = False) -> mx.array
     if size == 1:
         return mx.ones_like(lower)
     if mx.default_device() == mx.Device(mx.cpu) and not halves_only:
-        return mx.linalg.tri_inv(mx.tril(lower, -1) + mx.eye(size), upper=False)
+        below, diagonal = _below(size)
+        return mx.linalg.tri_inv(lower * below + diagonal, upper=False)
     if size % 2:
         pad = [(0, 0)] * (lower.ndim - 2) + [(0, 1), (0, 1)]
         return invert_unit_lower(mx.pad(lower, pad), halves_only=True)[..., :size, :size]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from vlm_decisions.engine import blas
+from vlm_decisions.engine import allocator, blas
 from vlm_decisions.engine.errors import EngineError, FrameError, GroupError, QueryError
 
 blas.ensure()
@@ -89,6 +89,8 @@ class Engine:
         self.decoder = checkpoint.family.decoder(self.model)
         if self.decoder.hidden < SMALL:
             blas.use_threads(1)
+        else:
+            allocator.keep_freed_memory()
         self.vision = VisionEncoder(self.model.vision_tower, self.settings, self.fingerprint)
         self.n_layers = self.decoder.n_layers
         self.dtype = str(self.decoder.dtype).removeprefix("mlx.core.")
@@ -206,6 +208,10 @@ class Engine:
         """Pack ``queries``; raises QueryError if there is none or one cannot be asked."""
         if not queries:
             raise QueryError("no question was given")
+        for query in queries:
+            # The runtime's questions have what a Query has, and more: they are as good.
+            if not all(hasattr(query, name) for name in ("text", "options", "depth")):
+                raise QueryError(f"a question must be a Query, not {type(query).__name__}")
         limit = max_depth or self.n_layers
         depths = tuple(self.check_depth(query.depth, limit) or limit for query in queries)
         tokens = tuple(self.question(query, media) for query in queries)

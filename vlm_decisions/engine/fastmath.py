@@ -2,13 +2,16 @@
 
 MLX's CPU exp and sigmoid take 13 to 18 ns an element, so in a layer they cost as much as the matrix
 products. NumPy's exp is vectorised (about 1 ns), and MLX arrays and NumPy share memory, so on the
-CPU these functions evaluate their input and compute in NumPy, in blocks that stay in the cache.
-They are then eager, not lazy. For few elements, on a GPU, or in half precision, they are MLX's own.
+CPU these functions evaluate their input and compute in NumPy, in blocks that stay in the cache, on
+as many threads as the matrix products use. They are then eager, not lazy. For few elements, on a
+GPU, or in half precision, they are MLX's own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from typing import Final
 
 from vlm_decisions.engine import blas
@@ -20,7 +23,8 @@ import numpy as np  # noqa: E402
 
 ON_CPU: Final = mx.default_device() == mx.Device(mx.cpu)
 BLOCK: Final = 1 << 15  # elements: 128 KiB of float32
-LAZY: Final = 1 << 14  # elements up to which evaluating costs more than it saves
+PARALLEL: Final = 8  # blocks from which on several threads share them
+LAZY: Final = 1 << 11  # elements up to which evaluating costs more than it saves
 # Exponentials below this become 0: denormal numbers make the products after them very slow.
 TINY: Final = np.float32(1e-30)
 
@@ -88,6 +92,38 @@ def gelu(x: mx.array) -> mx.array:
     return x * (1 + mx.erf(x * 0.7071067811865476)) * 0.5
 
 
+def softmax(scores: mx.array, mask: mx.array) -> mx.array:
+    """Softmax over the last axis, ``mask`` added to its last columns first.
+
+    scores: (..., R, T). mask: float32 (R, C) with C at most T. A weight below 1e-30 times the
+    largest becomes 0.
+    """
+    width = scores.shape[-1] - mask.shape[-1]
+    if not _cpu(scores, mask):
+        hidden = mx.concatenate([scores[..., :width], scores[..., width:] + mask], axis=-1)
+        return mx.softmax(hidden, axis=-1, precise=True)
+    scores = mx.contiguous(scores)
+    mx.eval(scores, mask)
+    rows, columns = scores.shape[-2:]
+    inputs, hide = np.asarray(scores).reshape(-1, rows, columns), np.asarray(mask)
+    out = np.empty(inputs.shape, np.float32)
+    step = max(1, BLOCK // columns)
+
+    def some(parts: Sequence[tuple[int, int]]) -> None:
+        for head, start in parts:
+            y, part = out[head, start : start + step], slice(start, start + step)
+            y[:, :width] = inputs[head, part, :width]
+            np.add(inputs[head, part, width:], hide[part], out=y[:, width:])
+            np.subtract(y, y.max(axis=1, keepdims=True), out=y)
+            np.exp(y, out=y)
+            np.subtract(y, TINY, out=y)
+            np.maximum(y, 0, out=y)
+            np.multiply(y, 1 / y.sum(axis=1, keepdims=True), out=y)
+
+    _share(some, [(h, start) for h in range(len(inputs)) for start in range(0, rows, step)])
+    return mx.array(out).reshape(scores.shape)
+
+
 def conv_silu(x: mx.array, taps: mx.array) -> mx.array:
     """Causal depthwise convolution, then SiLU.
 
@@ -103,17 +139,20 @@ def conv_silu(x: mx.array, taps: mx.array) -> mx.array:
     inputs, weights = np.asarray(x), np.asarray(taps)
     out = np.empty((x.shape[0], length, x.shape[2]), np.float32)
     step = max(1, BLOCK // out.shape[2])
-    scratch = np.empty((2, min(step, length), out.shape[2]), np.float32)
-    with np.errstate(over="ignore"):
-        for row, target in zip(inputs, out, strict=True):
-            for start in range(0, length, step):
-                end = min(start + step, length)
-                total, term = scratch[:, : end - start]
-                np.multiply(row[start:end], weights[0], out=total)
-                for j in range(1, kernel):
-                    np.multiply(row[start + j : end + j], weights[j], out=term)
-                    np.add(total, term, out=total)
-                _silu(target[start:end], total)
+
+    def some(parts: Sequence[tuple[int, int]]) -> None:
+        scratch = np.empty((2, min(step, length), out.shape[2]), np.float32)
+        for row, start in parts:
+            end = min(start + step, length)
+            total, term = scratch[:, : end - start]
+            np.multiply(inputs[row, start:end], weights[0], out=total)
+            for j in range(1, kernel):
+                np.multiply(inputs[row, start + j : end + j], weights[j], out=term)
+                np.add(total, term, out=total)
+            _silu(out[row, start:end], total)
+
+    starts = range(0, length, step)
+    _share(some, [(row, start) for row in range(len(out)) for start in starts])
     return mx.array(out)
 
 
@@ -136,15 +175,38 @@ def _blocks(function: Callable[..., None], *arrays: mx.array) -> mx.array:
     flat = [np.asarray(array).reshape(-1) for array in arrays]
     out = np.empty(arrays[0].shape, np.float32)
     target = out.reshape(-1)
-    with np.errstate(over="ignore"):
-        for part in _parts(target.size):
+
+    def some(starts: Sequence[int]) -> None:
+        for start in starts:
+            part = slice(start, start + BLOCK)
             function(target[part], *(array[part] for array in flat))
+
+    _share(some, range(0, target.size, BLOCK))
     return mx.array(out)
 
 
-def _parts(size: int) -> Iterator[slice]:
-    for start in range(0, size, BLOCK):
-        yield slice(start, min(start + BLOCK, size))
+def _share(run: Callable[[Sequence], None], parts: Sequence) -> None:
+    """Call ``run`` on all of ``parts``, dealt out to threads (NumPy's loops hold no lock)."""
+
+    def quiet(some: Sequence) -> None:
+        with np.errstate(over="ignore"):  # a thread has its own
+            run(some)
+
+    n = blas.threads() if len(parts) >= PARALLEL else 1
+    if n == 1:
+        quiet(parts)
+        return
+    size = -(-len(parts) // n)
+    mine, *others = (parts[i : i + size] for i in range(0, len(parts), size))
+    waiting = [_pool().submit(quiet, some) for some in others]
+    quiet(mine)
+    for one in waiting:
+        one.result()
+
+
+@lru_cache(maxsize=1)
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(blas.threads(), thread_name_prefix="fastmath")
 
 
 def _one_plus_exp(out: np.ndarray, x: np.ndarray) -> None:

@@ -20,13 +20,12 @@ import mlx.core as mx  # noqa: E402
 import numpy as np  # noqa: E402
 
 from vlm_decisions.engine.decoder import Decoder  # noqa: E402
-from vlm_decisions.engine.layout import Layout, make_layout  # noqa: E402
+from vlm_decisions.engine.layout import Want, make_layout  # noqa: E402
 from vlm_decisions.engine.positions import text_positions  # noqa: E402
 from vlm_decisions.engine.state import State  # noqa: E402
 from vlm_decisions.engine.tree import Tree, build_tree  # noqa: E402
 
 EMPTY_TREE: Final = build_tree([])
-NOTHING: Final = mx.zeros(0, dtype=mx.int32)  # no rows
 # Up to this many hidden values a layer is computed while the next one's graph is built. In larger
 # passes building costs nothing beside computing, and the layers' scratch would pile up.
 SMALL_PASS: Final = 1 << 16
@@ -130,27 +129,26 @@ def run(
         # The last layer's output is wanted at the decision tokens only (and a state's not at all).
         last = bool(live) and len(ending) == len(live)
         more_line = commit and i + 1 < n_layers
-        keep = None
+        want = Want.ALL
         if not more_line and (last or not live):
-            keep = mx.array(commit + tree.last[: len(live)]) if live else None
-        if not live and not more_line:
-            _append_only(decoder, i, h, layout, state)
+            want = Want.DECISIONS if live else Want.NOTHING
+        h = decoder.layers[i](h, layout, state.layers[i], want)
+        if want is Want.NOTHING:
             break
-        h = decoder.layers[i](h, layout, state.layers[i], keep)
         if h.size <= SMALL_PASS:
             mx.async_eval(h)
         for at, _, deep in line.features:
-            if i < len(deep) and keep is None:
+            if i < len(deep) and want is Want.ALL:
                 h[at : at + deep[i].shape[0]] += deep[i]
         if live and (trace or ending):
-            rows = h if keep is not None else h[mx.array(commit + tree.last)]
+            rows = h[layout.decisions()] if want is Want.ALL else h
             for row, j in enumerate(live):
                 if trace:
                     traces[j].append(rows[row])
                 if j in ending:
                     hidden[j] = rows[row]
         if ending:
-            if keep is not None:
+            if want is Want.DECISIONS:
                 break
             stay = [row for row, j in enumerate(live) if j not in ending]
             live = [live[row] for row in stay]
@@ -170,12 +168,6 @@ def run(
         trace=[mx.stack(t) for t in traces] if trace else None,
         tokens=tokens,
     )
-
-
-def _append_only(decoder: Decoder, i: int, h: mx.array, layout: Layout, state: State) -> None:
-    """Move the last layer's state past the new tokens; no row of its output is wanted."""
-    layer = decoder.layers[i]
-    layer.mixer(layer.before(h), layout, state.layers[i], NOTHING)
 
 
 def _embed(decoder: Decoder, line: Line, tree: Tree) -> mx.array:

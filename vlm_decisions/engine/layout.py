@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
 
 from vlm_decisions.engine import blas
 
@@ -12,6 +14,16 @@ import mlx.core as mx  # noqa: E402
 import numpy as np  # noqa: E402
 
 from vlm_decisions.engine.tree import Tree  # noqa: E402
+
+HIDDEN: Final = -1e30  # hides a score; finite, so that a row of nothing else is no NaN
+
+
+class Want(Enum):
+    """Which rows of a layer's output somebody needs; the state moves in any case."""
+
+    ALL = "all"
+    DECISIONS = "decisions"  # each question's last token, in the order of the tree's sequences
+    NOTHING = "nothing"
 
 
 @dataclass(frozen=True)
@@ -32,6 +44,7 @@ class Layout:
     rows, back: see Tree. cos, sin: (M, F) rotary tables in float32.
     """
 
+    tree: Tree
     n_past: int
     n_commit: int
     n_trunk: int
@@ -52,6 +65,34 @@ class Layout:
         """All tokens of the pass."""
         return self.n_line + self.n_leaf
 
+    def decisions(self) -> mx.array:
+        """Rows (N,) of each question's last token."""
+        if "decisions" not in self.cache:
+            self.cache["decisions"] = mx.array(self.n_commit + self.tree.last)
+        return self.cache["decisions"]
+
+    def ends(self) -> tuple[mx.array, mx.array]:
+        """Leaf tokens that each question's last token sees: index (N, L) and additive mask (N, L).
+
+        Paths shorter than L are filled up with hidden tokens; one that ends in the trunk has only
+        those.
+        """
+        if "ends" not in self.cache:
+            paths = [path[self.n_trunk :] - self.n_trunk for path in self.tree.paths]
+            longest = max(len(path) for path in paths)
+            index = np.zeros((len(paths), longest), np.int32)
+            mask = np.full((len(paths), longest), HIDDEN, np.float32)
+            for row, hide, path in zip(index, mask, paths, strict=True):
+                row[: len(path)], hide[: len(path)] = path, 0.0
+            self.cache["ends"] = mx.array(index), mx.array(mask)
+        return self.cache["ends"]
+
+    def fold(self) -> mx.array:
+        """Additive mask (n_leaf, n_leaf) that hides from a leaf token what is not on its path."""
+        if "fold" not in self.cache:
+            self.cache["fold"] = mx.array(np.where(self.tree.sees, 0.0, HIDDEN).astype(np.float32))
+        return self.cache["fold"]
+
     def behind(self, rows: Rows, n_before: int) -> mx.array:
         """Index (n * (n_before + L),) of each leaf row with the ``n_before`` tokens before it.
 
@@ -69,7 +110,7 @@ class Layout:
         """Additive (L, L) mask that hides what comes later."""
         key = ("causal", length)
         if key not in self.cache:
-            mask = np.triu(np.full((length, length), -np.inf, dtype=np.float32), 1)
+            mask = np.triu(np.full((length, length), HIDDEN, dtype=np.float32), 1)
             self.cache[key] = mx.array(mask)
         return self.cache[key]
 
@@ -82,6 +123,7 @@ def make_layout(
         Rows(*bucket.shape, mx.array(bucket.index.reshape(-1))) for bucket in tree.buckets
     )
     return Layout(
+        tree=tree,
         n_past=n_past,
         n_commit=n_commit,
         n_trunk=tree.n_trunk,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -58,6 +59,16 @@ class Tree:
     def longest(self) -> int:
         """Length of the longest sequence in tokens."""
         return int(self.offsets.max()) + 1 if len(self.ids) else 0
+
+    @cached_property
+    def sees(self) -> np.ndarray:
+        """Bool (M, M): which leaf tokens each leaf token attends to, those on its path up to it."""
+        seen = np.zeros((self.n_leaf, self.n_leaf), dtype=bool)
+        for path in self.paths:
+            own = path[self.n_trunk :] - self.n_trunk
+            for i, token in enumerate(own):
+                seen[token, own[: i + 1]] = True
+        return seen
 
     def restrict(self, keep: Sequence[int]) -> tuple[Tree, np.ndarray]:
         """Tree of the sequences ``keep`` alone, and each of its tokens' index in this one."""

@@ -10,10 +10,12 @@ from builtin_interfaces.msg import Time
 from sensor_msgs.msg import Image
 
 from vlm_decisions.msg import Decision as DecisionMsg
+from vlm_decisions.msg import Event as EventMsg
 from vlm_decisions.msg import Question as QuestionMsg
 from vlm_decisions.msg import QuestionArray
 
 from ..decision import Decision
+from ..events import Event
 from ..questions import Question
 
 _NS = 1_000_000_000
@@ -66,6 +68,29 @@ def decision_from_msg(msg: DecisionMsg) -> Decision:
         t_end_ns=time_to_ns(msg.t_end), t_decided_ns=time_to_ns(msg.t_decided),
         changed=msg.changed, since_ns=time_to_ns(msg.since), model=msg.model,
         frame_id=msg.header.frame_id, reason=msg.reason)
+
+
+def event_to_msg(event: Event) -> EventMsg:
+    """Return the message of an event; its header is the newest frame's."""
+    msg = EventMsg(
+        event_id=event.event_id, from_state=event.from_state, to_state=event.to_state,
+        cause=event.cause, counter=event.counter, count=event.count,
+        question_id=event.question_id, answer=event.answer, p=float(event.p),
+        t_start=ns_to_time(event.t_start_ns), t_decided=ns_to_time(event.t_decided_ns),
+        state_since=ns_to_time(event.state_since_ns))
+    msg.header.stamp = ns_to_time(event.t_end_ns)
+    msg.header.frame_id = event.frame_id
+    return msg
+
+
+def event_from_msg(msg: EventMsg) -> Event:
+    """Return the event that a message carries."""
+    return Event(
+        event_id=msg.event_id, from_state=msg.from_state, to_state=msg.to_state, cause=msg.cause,
+        counter=msg.counter, count=msg.count, question_id=msg.question_id, answer=msg.answer,
+        p=msg.p, t_start_ns=time_to_ns(msg.t_start), t_end_ns=time_to_ns(msg.header.stamp),
+        t_decided_ns=time_to_ns(msg.t_decided), state_since_ns=time_to_ns(msg.state_since),
+        frame_id=msg.header.frame_id)
 
 
 def question_to_msg(question: Question) -> QuestionMsg:

@@ -9,7 +9,14 @@ from dataclasses import dataclass, field
 
 from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
 
+from ..frames import MAX_INTERVAL_S
 from ..stats import Percentiles, RuntimeStats, percentiles
+
+SLOWEST_HZ = 0.95 / MAX_INTERVAL_S
+"""Below this rate of images no two of them make a group."""
+
+STAGES = {"health": "tier 0", "tier_1": "tier 1", "tier_2": "tier 2"}
+"""What the runtime's stages are called here."""
 
 OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR
 
@@ -23,7 +30,9 @@ class NodeState:
     the image topic. ``received``: images that arrived; ``refused``: of these, by cause, with
     ``last_refusal`` the newest reason. ``stamp_offset_s``: clock minus the newest header stamp.
     ``runtime``: its snapshot, None while not configured. ``wanted_hz``: rate by question id.
-    ``conditions``: the camera_* ids that hold. ``max_age_s``: as the parameter. ``engine``: what
+    ``clock_stands``: the clock is at zero (``use_sim_time`` and nobody publishes ``/clock``).
+    ``conditions``: the camera_* ids that hold. ``unknown``: standing questions whose newest answer
+    is that, with the reason. ``max_age_s``: as the parameter. ``engine``: what
     the engine says of itself (device, dtype). ``handled_ms``: from image message to runtime.
     """
 
@@ -34,9 +43,11 @@ class NodeState:
     refused: Mapping[str, int] = field(default_factory=dict)
     last_refusal: str = ""
     stamp_offset_s: float = 0.0
+    clock_stands: bool = False
     runtime: RuntimeStats | None = None
     wanted_hz: Mapping[str, float] = field(default_factory=dict)
     conditions: tuple[str, ...] = ()
+    unknown: Mapping[str, str] = field(default_factory=dict)
     max_age_s: float = 2.0
     engine: Mapping[str, str] = field(default_factory=dict)
     handled_ms: Percentiles = percentiles([])
@@ -57,7 +68,7 @@ class Diagnostics:
         if now.runtime is not None:
             statuses += [self._image(now, last), self._camera(now),
                          self._runtime(now.runtime, last.runtime if last else None),
-                         self._questions(now)]
+                         self._questions(now, last)]
         return statuses
 
     def _status(self, what: str, level: bytes, message: str,
@@ -72,7 +83,7 @@ class Diagnostics:
         level, message = OK, now.state
         if runtime is not None:
             values |= {"model": runtime.model, "heads": ", ".join(runtime.heads)}
-            message = f"{runtime.model} {now.state}"
+            message = f"{runtime.model} {now.state}".strip()
             values |= {f"refused head {path}": why for path, why in runtime.heads_refused.items()}
             if runtime.heads_refused:
                 level = WARN
@@ -80,12 +91,15 @@ class Diagnostics:
         if now.failure:
             level, message = ERROR, now.failure
         values["memory"] = f"{rss_mb():.0f} MB"
+        if (model_mb := model_memory_mb()) is not None:
+            values["model memory"] = f"{model_mb:.0f} MB"
         return self._status("model", level, message, values)
 
     def _image(self, now: NodeState, last: NodeState | None) -> DiagnosticStatus:
         runtime = now.runtime
         refused = sum(now.refused.values())
         fresh_refused = refused - (sum(last.refused.values()) if last else 0)
+        fresh_good = now.received - (last.received if last else 0) - fresh_refused
         values = {"topic": now.topic, "received": now.received,
                   "rate": f"{_number(runtime.image_rate_hz)} Hz",
                   "age": f"{_number(runtime.image_age_s)} s",
@@ -96,8 +110,12 @@ class Diagnostics:
         level, message = OK, f"{_number(runtime.image_rate_hz)} Hz"
         if now.state != "active":
             message = "not subscribed"
+        elif now.clock_stands:
+            level, message = ERROR, "use_sim_time is set, but nothing publishes /clock"
         elif fresh_refused > 0:
-            level, message = ERROR, f"refused {fresh_refused}: {now.last_refusal}"
+            # Now and then a bad image between good ones stops nothing.
+            level = WARN if fresh_good > 0 else ERROR
+            message = f"refused {fresh_refused}: {now.last_refusal}"
         elif runtime.frames == 0:
             level, message = ERROR, f"no image yet on {now.topic}"
         elif runtime.image_age_s > now.max_age_s:
@@ -107,6 +125,10 @@ class Diagnostics:
             level = WARN
             message = (f"header stamps are {_number(abs(now.stamp_offset_s))} s {side} the clock "
                        "(see stamp_source and use_sim_time)")
+        elif 0 < runtime.image_rate_hz < SLOWEST_HZ:
+            level = WARN
+            message = (f"{_number(runtime.image_rate_hz)} Hz is too slow: images more than "
+                       f"{MAX_INTERVAL_S:g} s apart show no motion and are not asked about")
         return self._status("image", level, message, values)
 
     def _camera(self, now: NodeState) -> DiagnosticStatus:
@@ -128,12 +150,13 @@ class Diagnostics:
             "scene changes": now.scene_changes, "put off": now.skipped, "errors": now.errors,
             "last error": now.last_error}
         values |= {f"dropped, {cause}": count for cause, count in sorted(now.dropped.items())}
-        values |= {f"tick {stage}": f"p50 {_number(ms.p50)} ms, p95 {_number(ms.p95)} ms"
+        values |= {f"tick {STAGES.get(stage, stage)}":
+                   f"p50 {_number(ms.p50)} ms, p95 {_number(ms.p95)} ms"
                    for stage, ms in now.tick_ms.items()}
         values |= {f"decision age, tier {tier}":
                    f"p50 {_number(ms.p50)} ms, p95 {_number(ms.p95)} ms"
                    for tier, ms in sorted(now.age_ms.items())}
-        lost = now.dropped.get("queue", 0) - (last.dropped.get("queue", 0) if last else 0)
+        lost = _overrun(now) - (_overrun(last) if last else 0)
         errors = now.errors - (last.errors if last else 0)
         total = now.tick_ms.get("total")
         level = OK
@@ -144,14 +167,20 @@ class Diagnostics:
             level, message = WARN, f"too slow: {lost} groups dropped in the last second"
         return self._status("runtime", level, message, values)
 
-    def _questions(self, now: NodeState) -> DiagnosticStatus:
+    @staticmethod
+    def _unable(last: NodeState | None) -> bool:
+        return (last is None or last.runtime is None or last.state != "active"
+                or bool(last.runtime.condition))
+
+    def _questions(self, now: NodeState, last: NodeState | None) -> DiagnosticStatus:
         slow = []
         values = {}
+        able = now.state == "active" and not now.runtime.condition
         # A rate is judged on a few seconds in a row: a window has to begin, a rate to be measured.
         for question_id, wanted_hz in now.wanted_hz.items():
             rate_hz = now.runtime.rates_hz.get(question_id, 0.0)
             values[question_id] = f"{_number(rate_hz)} of {_number(wanted_hz)} Hz"
-            low = now.state == "active" and not now.runtime.condition and rate_hz < wanted_hz / 2
+            low = able and rate_hz < wanted_hz / 2
             self._low[question_id] = self._low.get(question_id, 0) + 1 if low else 0
             if self._low[question_id] > 5:
                 slow.append(question_id)
@@ -160,6 +189,10 @@ class Diagnostics:
         level, message = OK, f"{count} question{'' if count == 1 else 's'}"
         if slow:
             level, message = WARN, f"below half their rate: {', '.join(slow)}"
+        if now.unknown and able and not self._unable(last):
+            # With nothing wrong with the camera for a second, it is the question or the model.
+            name, reason = next(iter(now.unknown.items()))
+            level, message = WARN, f"unknown: {', '.join(now.unknown)} ({name}: {reason})"
         return self._status("questions", level, message, values)
 
 
@@ -173,6 +206,17 @@ def rss_mb() -> float:
 
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return peak / 1e6 if sys.platform == "darwin" else peak / 1e3
+
+
+def model_memory_mb() -> float | None:
+    """Return what MLX holds for its arrays (on a GPU: there), megabytes; None without MLX."""
+    measure = getattr(sys.modules.get("mlx.core"), "get_active_memory", None)
+    return None if measure is None else measure() / 1e6
+
+
+def _overrun(stats: RuntimeStats) -> int:
+    """Return the groups dropped because the model was too slow."""
+    return stats.dropped.get("queue", 0) + stats.dropped.get("catch_up", 0)
 
 
 def _number(value: float) -> str:

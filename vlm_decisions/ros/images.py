@@ -53,7 +53,8 @@ class ImageError(ValueError):
     """
     An image message that cannot be used.
 
-    ``cause`` is one short word for counting: ``encoding``, ``size``, ``data`` or ``format``.
+    ``cause`` is one short word for counting: ``encoding``, ``size``, ``data`` or ``format`` (and,
+    of a message's header, ``stamp`` or ``frame_id``).
     """
 
     def __init__(self, cause: str, message: str) -> None:

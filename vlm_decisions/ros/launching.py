@@ -29,7 +29,23 @@ def node_arguments() -> list[DeclareLaunchArgument]:
         argument("autostart", default_value="true", choices=["true", "false"],
                  description="configure and activate the node at start"),
         argument("log_level", default_value="info", description="of the decision node"),
+        argument("viewer", default_value="false", choices=["true", "false"],
+                 description="serve a page that shows the decisions, on this machine only"),
+        argument("viewer_port", default_value="8321", description="port of that page"),
     ]
+
+
+def viewer_nodes(context: LaunchContext) -> list[Node]:
+    """Return the viewer, where it is wanted."""
+    def given(name: str) -> str:
+        return LaunchConfiguration(name).perform(context)
+
+    if given("viewer") != "true":
+        return []
+    return [Node(
+        package="vlm_decisions", executable="viewer", name="viewer",
+        namespace=given("namespace"), output="screen",
+        parameters=[{"port": int(given("viewer_port"))}])]
 
 
 def decision_node(context: LaunchContext, image: str, **parameters: Any) -> Node:

@@ -1,9 +1,10 @@
-"""Publishers of decisions, questions and the overlay. Decisions may come from any thread."""
+"""Publishers of decisions, events, questions and the overlay. Decisions come from any thread."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
+from typing import Any
 
 from rclpy.exceptions import InvalidHandle
 from rclpy.impl.implementation_singleton import rclpy_implementation
@@ -13,16 +14,18 @@ from rclpy.qos import QoSDurabilityPolicy, QoSProfile, QoSReliabilityPolicy
 from sensor_msgs.msg import Image
 
 from vlm_decisions.msg import Decision as DecisionMsg
+from vlm_decisions.msg import Event as EventMsg
 from vlm_decisions.msg import QuestionArray
 
 from .. import overlay
 from ..decision import Decision
+from ..events import Event
 from ..frames import Frame
 from ..questions import Question
-from .convert import decision_to_msg, questions_to_msg, rgb_to_msg
+from .convert import decision_to_msg, event_to_msg, questions_to_msg, rgb_to_msg
 
 HISTORY = 64
-"""Decisions that a late subscriber of ~/decisions still gets."""
+"""Decisions that a late subscriber of ~/decisions still gets; events of ~/events."""
 
 
 def latched(depth: int) -> QoSProfile:
@@ -33,7 +36,7 @@ def latched(depth: int) -> QoSProfile:
 
 class Outlets:
     """
-    Publishes ``~/decisions``, ``~/decisions/<id>``, ``~/questions`` and ``~/overlay``.
+    Publishes ``~/decisions``, ``~/decisions/<id>``, ``~/events``, ``~/questions``, ``~/overlay``.
 
     ``latest`` holds the newest decision by question id. A topic of its own is offered for the
     ids given to ``offer`` until they are withdrawn.
@@ -42,6 +45,7 @@ class Outlets:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._all = node.create_publisher(DecisionMsg, "~/decisions", latched(HISTORY))
+        self._events = node.create_publisher(EventMsg, "~/events", latched(HISTORY))
         self._questions = node.create_publisher(QuestionArray, "~/questions", latched(1))
         self._overlay = node.create_publisher(Image, "~/overlay", 2)
         self._each: dict[str, Publisher] = {}
@@ -77,12 +81,19 @@ class Outlets:
             if publisher is None:  # removed while it was being answered
                 return
             self.latest[decision.question_id] = decision
-            try:
-                self._all.publish(msg)
-                publisher.publish(msg)
-            except (InvalidHandle, rclpy_implementation.RCLError):
-                if self._node.context.ok():
-                    raise  # else: shut down while it was being answered
+            self._publish(self._all, msg)
+            self._publish(publisher, msg)
+
+    def event(self, event: Event) -> None:
+        """Publish an event, from any thread."""
+        self._publish(self._events, event_to_msg(event))
+
+    def _publish(self, publisher: Publisher, msg: Any) -> None:
+        try:
+            publisher.publish(msg)
+        except (InvalidHandle, rclpy_implementation.RCLError):
+            if self._node.context.ok():
+                raise  # else: shut down while it was being answered
 
     def questions(self, questions: Iterable[Question], changed_ns: int) -> None:
         """Publish the standing questions."""

@@ -101,6 +101,13 @@ SPECS = (
     Spec("load_timeout_s", 600.0, "Longest time for the model to load, seconds.", 1.0, 3600.0),
     Spec("overlay_hz", 5.0, "Largest rate of the overlay image, Hz.", 0.1, 30.0),
     Spec("log_file", "", "JSONL file to append every decision to; empty: none."),
+    Spec("log_max_mb", 50.0, "Size at which log_file is moved to .1 and begun anew, megabytes.",
+         0.001, 1e5),
+    Spec("log_keep", 5, "Older log files kept, as log_file.1, .2, ...", 0, 1000),
+    Spec("questions_save_file", "", "YAML file that the questions are saved to at each change, and "
+                                    "that is read instead of questions_file once it exists; "
+                                    "empty: they are saved on request only."),
+    Spec("save_dir", "", "The one folder that ~/save_questions may write into; empty: any."),
 )
 NAMES = tuple(spec.name for spec in SPECS)
 _BY_NAME = {spec.name: spec for spec in SPECS}

@@ -43,8 +43,8 @@ class Backend(Protocol):
     def add_question(self, question: Question, replace: bool) -> str:
         """Let a question stand; return what was done."""
 
-    def remove_question(self, question_id: str) -> None:
-        """Take a standing question away."""
+    def remove_question(self, question_id: str) -> str:
+        """Take a standing question away; return what was done."""
 
     def save_questions(self, path: str) -> str:
         """Write the standing questions; return the file written."""
@@ -80,10 +80,8 @@ class QuestionServices:
         return self._reply(response, act)
 
     def _remove(self, request: Any, response: Any) -> Any:
-        def act() -> str:
-            self._backend.remove_question(request.question_id)
-            return f"removed '{request.question_id}'"
-        return self._reply(response, act)
+        return self._reply(response,
+                           lambda: self._backend.remove_question(request.question_id))
 
     def _list(self, _request: Any, response: Any) -> Any:
         def act() -> str:

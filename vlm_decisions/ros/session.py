@@ -6,7 +6,6 @@ All methods but ``ask`` are called from the executor's thread; decisions come fr
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,14 +15,15 @@ from rclpy.node import Node
 
 from .. import resources
 from ..decision import Decision
+from ..events import EventBook
 from ..frames import Frame
-from ..questions import Question, QuestionBook
+from ..questions import Question, QuestionBook, QuestionError
 from ..records import DecisionLog
 from ..runtime import EngineLike, Runtime, RuntimeStats
 from ..tiers.health import HEALTH_IDS
+from .keeper import Keeper
 from .outlets import Outlets
 from .parameters import ParameterError, ParameterGate, runtime_settings
-from .services import Refused
 
 EngineFactory = Callable[[str, "int | None"], EngineLike]
 """Loads a model by name within a pixel budget (None: its own), in the engine's thread."""
@@ -49,16 +49,23 @@ class Session:
         self.engine: dict[str, str] = {}
         make = engine_factory or load_engine
         try:
-            self._file = questions_path(values["questions_file"])
-            book = QuestionBook.load(self._file) if self._file else QuestionBook()
+            self._keeper = Keeper(values["questions_file"], values["questions_save_file"],
+                                  values["save_dir"])
+            book = self._keeper.load()
+            self._events = EventBook(book.events)
             self.runtime = Runtime(
                 lambda: self._loaded(make(values["model"], values["pixel_budget"] or None)),
-                QuestionBook([gate.resolve(question) for question in book]),
-                on_decision=self._decided, on_error=self._report,
-                head_paths=head_folders(values["heads_dir"]),
+                QuestionBook([gate.resolve(question) for question in book], book.events),
+                on_error=self._report, head_paths=head_folders(values["heads_dir"]),
                 settings=runtime_settings(values), clock_ns=self._now_ns)
+            self._keeper.begin(self.runtime.save_questions)
+            self.runtime.listen(outlets.decision)
+            if len(self._events):
+                self.runtime.listen(self._follow_events)
             if values["log_file"]:
-                self._log = DecisionLog(values["log_file"])
+                self._log = DecisionLog(values["log_file"], keep=values["log_keep"],
+                                        max_bytes=round(values["log_max_mb"] * 1e6))
+                self.runtime.listen(self._log.write)
         except (OSError, ValueError) as error:  # those of questions, parameters, resources, log
             raise ConfigureError(str(error)) from error
         for name in HEALTH_IDS:
@@ -117,41 +124,29 @@ class Session:
         """Let a question stand. Raises QuestionError."""
         exists = any(question.id == other.id for other in self.questions())
         if exists and replace:
-            self.apply(question)
+            said = self._replace(question)
             self._gate.follow(question)
-            return f"replaced '{question.id}'"
+            return f"replaced '{question.id}'{said}"
         self.runtime.add_question(question)
         self._begin(question)
-        self._announce()
-        return f"added '{question.id}'"
+        return f"added '{question.id}'{self._changed()}"
 
-    def remove_question(self, question_id: str) -> None:
-        """Take a standing question away. Raises QuestionError."""
+    def remove_question(self, question_id: str) -> str:
+        """Take a standing question away; return what was done. Raises QuestionError."""
         self.runtime.remove_question(question_id)
         self._outlets.withdraw(question_id)
         self._gate.undeclare(question_id)
-        self._announce()
+        return f"removed '{question_id}'{self._changed()}"
 
     def apply(self, question: Question) -> None:
-        """Replace a standing question by a changed one."""
-        changes = {name: getattr(question, name) for name in question.__dataclass_fields__}
-        self.runtime.replace_question(question.id, **changes)
-        self._announce()
+        """Replace a standing question by a changed one. Raises QuestionError."""
+        self._replace(question)
 
     def save_questions(self, path: str) -> str:
         """Write the questions; return the file. Raises Refused or QuestionError."""
-        if not path:
-            if self._file is None:
-                raise Refused("no questions were loaded from a file: give a path")
-            if resources.share_dir() in self._file.parents:
-                raise Refused("the questions came with the package: give a path to save to")
-            path = str(self._file)
-        if not os.path.isabs(path):
-            raise Refused(f"path must be absolute, not {path!r}")
-        if Path(path).suffix not in (".yaml", ".yml"):
-            raise Refused(f"path must end in .yaml or .yml, not {path!r}")
-        self.runtime.save_questions(path)
-        return path
+        target = self._keeper.target(path)
+        self.runtime.save_questions(target)
+        return target
 
     def ask(self, question: Question, timeout_s: float) -> Decision:
         """Answer a question about now; blocks its caller."""
@@ -163,8 +158,23 @@ class Session:
         self._outlets.offer(question.id)
         self._gate.declare(question)
 
+    def _replace(self, question: Question) -> str:
+        changes = {name: getattr(question, name) for name in question.__dataclass_fields__}
+        self.runtime.replace_question(question.id, **changes)
+        return self._changed()
+
     def _announce(self) -> None:
         self._outlets.questions(self.questions(), self._now_ns())
+
+    def _changed(self) -> str:
+        """Announce the questions and keep them; return what to add to a reply."""
+        self._announce()
+        try:
+            self._keeper.changed(self.runtime.save_questions)
+        except QuestionError as error:
+            self._report(str(error))
+            return f", but it will not last: {error}"
+        return ""
 
     def _now_ns(self) -> int:
         return self._node.get_clock().now().nanoseconds
@@ -174,10 +184,9 @@ class Session:
                        if hasattr(engine, name)}
         return engine
 
-    def _decided(self, decision: Decision) -> None:
-        self._outlets.decision(decision)
-        if self._log is not None:
-            self._log.write(decision)
+    def _follow_events(self, decision: Decision) -> None:
+        for event in self._events.update(decision):
+            self._outlets.event(event)
 
     def _report(self, message: str) -> None:
         now_s = time.monotonic()
@@ -193,21 +202,6 @@ def load_engine(model: str, pixel_budget: int | None) -> EngineLike:
     from ..engine import Engine
 
     return Engine.load(model, pixel_budget=pixel_budget)
-
-
-def questions_path(name: str) -> Path | None:
-    """Return the file of questions: a shipped set by name, else a path; None for an empty name."""
-    if not name:
-        return None
-    if "/" not in name and not name.endswith((".yaml", ".yml")):
-        folder = resources.share_file("config", "questions")
-        shipped = folder / f"{name}.yaml"
-        if not shipped.is_file():
-            known = ", ".join(sorted(path.stem for path in folder.glob("*.yaml")))
-            raise ParameterError(f"questions_file: there is no shipped set '{name}' "
-                                 f"(there are: {known}); a file needs its path")
-        return shipped
-    return Path(name).expanduser().absolute()
 
 
 def head_folders(name: str) -> list[Path]:

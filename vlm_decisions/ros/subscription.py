@@ -22,6 +22,9 @@ DEPTH = 4
 REPORT_S = 5.0
 """A cause of refusals is logged at most this often, seconds."""
 
+MAX_FRAME_ID = 256
+"""Characters; a frame id goes into every decision about the image."""
+
 
 class ImageSubscription:
     """
@@ -55,14 +58,15 @@ class ImageSubscription:
         else:
             self.topic = base
             self._convert, kind = image_to_rgb, Image
-        self._subscription = node.create_subscription(kind, self.topic, self._receive, qos)
+        self._subscription = node.create_subscription(kind, self.topic, self.receive, qos)
 
     def close(self) -> None:
         """Stop receiving."""
         self._closed = True
         self._node.destroy_subscription(self._subscription)
 
-    def _receive(self, msg: Any) -> None:
+    def receive(self, msg: Any) -> None:
+        """Take an image message (the subscription's callback)."""
         began_s = time.perf_counter()
         if self._closed:  # taken by the executor before
             return
@@ -71,9 +75,11 @@ class ImageSubscription:
         stamp_ns = time_to_ns(msg.header.stamp)
         try:
             rgb = self._convert(msg, max_pixels=self._max_pixels)
-            if not self._by_arrival and stamp_ns == 0:
-                raise ImageError("stamp", "the header's stamp is zero (a driver that does not "
-                                          "stamp needs stamp_source: arrival)")
+            if not self._by_arrival:
+                check_stamp(msg.header.stamp)
+            if len(msg.header.frame_id) > MAX_FRAME_ID:
+                raise ImageError("frame_id", f"the header's frame_id has {len(msg.header.frame_id)}"
+                                             f" characters, the limit is {MAX_FRAME_ID}")
         except ImageError as error:
             self._refuse(error)
             return
@@ -94,3 +100,13 @@ class ImageSubscription:
         more = f" ({total - count} refused since the last report)" if count else ""
         self._node.get_logger().warning(f"image refused: {error}{more}")
         self._reported[error.cause] = (now_s, total)
+
+
+def check_stamp(stamp: Any) -> None:
+    """Raise ImageError for a header stamp that no clock gives."""
+    if stamp.sec == 0 and stamp.nanosec == 0:
+        raise ImageError("stamp", "the header's stamp is zero (a driver that does not stamp needs "
+                                  "stamp_source: arrival)")
+    if stamp.sec < 0 or stamp.nanosec >= 1_000_000_000:
+        raise ImageError("stamp", f"the header's stamp is no time: {stamp.sec} s and "
+                                  f"{stamp.nanosec} ns")

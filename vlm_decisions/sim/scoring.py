@@ -81,3 +81,20 @@ def summarise(decisions: Iterable[Decision], truth: Truth,
         "age_ms": {"p50": ages.p50 if known else None, "p95": ages.p95 if known else None},
         "questions": questions,
     }
+
+
+def print_summary(summary: dict[str, Any]) -> None:
+    """Print what `run_demo` returned, for people."""
+    def percent(value: float | None) -> str:
+        return "    -" if value is None else f"{100 * value:4.0f}%"
+
+    print(f"\n{'question':<24} {'accuracy':>8} {'judged':>7} {'rate':>8}")
+    for name, row in summary["questions"].items():
+        print(f"{name:<24} {percent(row['accuracy']):>8} {row['judged']:>7}"
+              f" {row['rate_hz']:>5.1f} Hz")
+    age = summary["age_ms"]
+    print(f"\n{summary['decisions']} decisions; right in {percent(summary['accuracy']).strip()} of "
+          f"{summary['judged']} judged (answers within 0.5 s of a change of the truth are not); "
+          f"{summary['unknown']} unknown")
+    if age["p50"] is not None:
+        print(f"age of the evidence: p50 {age['p50']:.0f} ms, p95 {age['p95']:.0f} ms")

@@ -63,10 +63,10 @@ class Case:
         return embeds
 
 
-def independent(case: Case, limit: int | None = None) -> list[np.ndarray]:
-    """Each question (the first ``limit``) as one ordinary full sequence."""
+def independent(case: Case) -> list[np.ndarray]:
+    """Each question as one ordinary full sequence."""
     out = []
-    for question in case.questions[:limit]:
+    for question in case.questions:
         ids = mx.array([case.prefix_ids + question.ids])
         positions, _ = case.language.get_rope_index(ids, video_grid_thw=case.grid)
         result = case.language(
@@ -80,14 +80,22 @@ def independent(case: Case, limit: int | None = None) -> list[np.ndarray]:
     return out
 
 
-def mlx_vlm_generate(case: Case, limit: int | None = None) -> None:
+def engine_alone(case: Case) -> list[np.ndarray]:
+    """Each question behind a window of its own, by the engine's layers: its kernels, no sharing."""
+    return [
+        case.engine.window(case.groups, case.times_s).ask([query])[0].probabilities
+        for query in case.queries
+    ]
+
+
+def mlx_vlm_generate(case: Case) -> None:
     """mlx-vlm's generation loop, one token a question, the window's features in its cache."""
     from mlx_vlm.generate.ar import generate_step
     from mlx_vlm.vision_cache import VisionFeatureCache
 
     cache = VisionFeatureCache()
     cache.put("window", case.features)
-    for question in case.questions[:limit]:
+    for question in case.questions:
         ids = mx.array([case.prefix_ids + question.ids])
         case.language._position_ids = case.language._rope_deltas = None
         steps = generate_step(
@@ -103,6 +111,7 @@ def mlx_vlm_generate(case: Case, limit: int | None = None) -> None:
         )
         next(steps)
         steps.close()
+    mx.synchronize()  # the loop has begun on a second token
 
 
 def prefill(case: Case) -> tuple[list, int]:
@@ -130,6 +139,11 @@ def serial(case: Case, caches: list, position: int) -> list[np.ndarray]:
         _batch(case, [_fork(cache, 1, copy=False) for cache in caches], position, [question])[0]
         for question in case.questions
     ]
+
+
+def cache_bytes(caches: list) -> int:
+    """Bytes that a prefix's caches hold."""
+    return sum(array.nbytes for cache in caches for array in _arrays(cache))
 
 
 def _arrays(cache: Any) -> list[mx.array]:

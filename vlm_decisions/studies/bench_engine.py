@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, Final
 
 from vlm_decisions.engine import blas
@@ -19,9 +21,11 @@ import numpy as np  # noqa: E402
 
 from vlm_decisions.engine.engine import Engine  # noqa: E402
 from vlm_decisions.engine.readout import Query  # noqa: E402
+from vlm_decisions.engine.stream import Stream  # noqa: E402
+from vlm_decisions.engine.vision import VisionGroup  # noqa: E402
 from vlm_decisions.studies import baselines  # noqa: E402
 from vlm_decisions.studies.exactness import test_frames  # noqa: E402
-from vlm_decisions.studies.flops import Work, work_of  # noqa: E402
+from vlm_decisions.studies.flops import work_of  # noqa: E402
 from vlm_decisions.studies.shapes import random_engine  # noqa: E402
 
 N_GROUPS: Final = 8
@@ -32,48 +36,61 @@ PREDICATES: Final = (
     "present", "on the desk", "moving left", "moving right", "near the laptop", "in the hand",
     "approaching",
 )  # fmt: skip
+KINDS: Final = (
+    "", "red ", "blue ", "green ", "black ", "white ", "grey ", "small ", "large ", "left ",
+    "right ", "first ", "last ", "old ", "new ",
+)  # fmt: skip
+WAYS: Final = ("independent", "mlx_vlm", "copies", "serial", "shared")
 Say = Callable[[str], None]
 
 
 def questions(n: int) -> list[Query]:
     """Return ``n`` distinct yes/no questions of ordinary length."""
-    pairs = [(s, p) for p in PREDICATES for s in SUBJECTS]
-    if n > len(pairs):
-        raise ValueError(f"at most {len(pairs)} questions, not {n}")
-    return [Query(f"Is the {subject} {predicate}?") for subject, predicate in pairs[:n]]
+    texts = [f"Is the {k}{s} {p}?" for k in KINDS for p in PREDICATES for s in SUBJECTS]
+    if n > len(texts):
+        raise ValueError(f"at most {len(texts)} questions, not {n}")
+    return [Query(text) for text in texts[:n]]
 
 
-def _time(run: Callable[[], Any], repeat: int) -> tuple[float, Any]:
-    """Median seconds of ``repeat`` runs after one that warms up, and the last result."""
-    out = run()
-    seconds = []
-    for _ in range(repeat):
-        start = time.perf_counter()
-        out = run()
-        seconds.append(time.perf_counter() - start)
-    return float(np.median(seconds)), out
-
-
-def _peak(run: Callable[[], Any]) -> int:
-    """Bytes that ``run`` needs at its peak beyond what is held before."""
-    mx.clear_cache()
-    before = mx.get_active_memory()
-    mx.reset_peak_memory()
-    run()
-    return max(0, mx.get_peak_memory() - before)
-
-
-def _window(engine: Engine) -> tuple[list, list[float]]:
+def window(engine: Engine) -> tuple[list, list[float]]:
+    """Return the groups of one window and their times in seconds."""
     frames = test_frames(engine, 2 * N_GROUPS)
     groups = [engine.encode(frames[2 * i : 2 * i + 2]) for i in range(N_GROUPS)]
     return groups, [0.0625 + 0.25 * i for i in range(N_GROUPS)]
+
+
+@dataclass
+class _Clock:
+    """Times runs by name; the first round of all only warms up and tells the peak memory."""
+
+    seconds: dict[Any, list[float]] = field(default_factory=lambda: defaultdict(list))
+    peaks: dict[Any, int] = field(default_factory=dict)
+    warm: bool = False
+
+    def __call__(self, name: Any, run: Callable[[], Any]) -> Any:
+        """Run once under ``name``; return what it returns."""
+        if not self.warm:
+            mx.clear_cache()
+            before = mx.get_active_memory()
+            mx.reset_peak_memory()
+        start = time.perf_counter()
+        out = run()
+        taken = time.perf_counter() - start
+        if self.warm:
+            self.seconds[name].append(taken)
+        else:
+            self.peaks[name] = max(0, mx.get_peak_memory() - before)
+        return out
+
+    def median(self, name: Any) -> float:
+        return float(np.median(self.seconds[name]))
 
 
 def bench_engine(
     shape: str = "tiny",
     counts: Sequence[int] = (1, 6, 18, 64),
     *,
-    repeat: int = 3,
+    repeat: int | None = None,
     measured: int | None = None,
     layers: int | None = None,
     with_blas: bool = True,
@@ -81,149 +98,156 @@ def bench_engine(
 ) -> dict[str, Any]:
     """Compare the ways for each number of questions; see the module and ``baselines``.
 
-    measured: how many whole sequences to run at most before multiplying (None: 3 for large shapes,
-    all for tiny). layers: fewer language-model layers than the shape has. Raises RuntimeError if
-    the ways do not agree on the answers.
+    All ways take turns in each of ``repeat`` rounds after one that warms up, checks that they agree
+    and measures memory; medians over the rounds. The ways that run one question after the other
+    (independent, mlx_vlm, serial) are timed on ``measured`` questions a round and multiplied.
+    None: 5 rounds and 8 questions for tiny, 2 and 1 for larger shapes. layers: fewer
+    language-model layers than the shape has. Raises RuntimeError if the ways do not agree.
     """
+    small = shape == "tiny"
+    repeat, measured = repeat or (5 if small else 2), measured or (8 if small else 1)
+    started = time.perf_counter()
     engine = random_engine(shape, layers=layers)
-    measured = measured or (64 if shape == "tiny" else 3)
-    groups, times_s = _window(engine)
-    results = []
-    for n in counts:
-        row = _row(engine, groups, times_s, n, repeat, measured)
-        results.append(row)
-        say(
-            f"{shape} {n:3} questions: "
-            + "  ".join(f"{key} {value:.3f} s" for key, value in row["seconds"].items())
-            + f"  speed-up {row['speedup']:.1f} (bound {row['flop_bound']:.1f})"
-            f"  tick {row['tick_speedup']:.1f}"
-        )
+    groups, times_s = window(engine)
+    cases = {n: baselines.Case(engine, groups, times_s, questions(n)) for n in sorted(set(counts))}
+    most = questions(max(cases))
+    measured = min(measured, len(most))
+    stream = engine.stream(N_GROUPS)
+    for group, t_s in zip(groups, times_s, strict=True):
+        stream.append(group, t_s)
+    stream.idle()
+    later_s = (times_s[-1] + 0.25 * i for i in count(1))
+    clock = _Clock()
+
+    def ask_all(n: int, case: baselines.Case, caches: list, position: int) -> list[Sequence]:
+        """Run the ways that share the prefix, and a live tick; return their answers."""
+        few = baselines.Case(engine, groups, times_s, case.queries[:measured])
+        copied = clock((n, "copies"), lambda: baselines.copies(case, caches, position))
+        serial = clock((n, "serial"), lambda: baselines.serial(few, caches, position))
+        shared = clock((n, "shared"), lambda: engine.window(groups, times_s).ask(case.queries))
+        clock((n, "tick"), lambda: _tick(stream, groups[0], next(later_s), case.queries))
+        while stream.idle():
+            pass
+        if not clock.warm:
+            prefix = engine.window(groups, times_s)
+            prefix.prefill()
+            clock((n, "fork"), lambda: prefix.ask(case.queries))
+        return [shared, copied, serial]
+
+    for i in range(repeat + 1):
+        clock.warm = i > 0
+        some = [most[(i * measured + j) % len(most)] for j in range(measured)]
+        caches, position, want = _one_by_one(clock, baselines.Case(engine, groups, times_s, some))
+        for n, case in cases.items():
+            answers = ask_all(n, case, caches, position)
+            if not clock.warm:
+                _agree(*answers, want)
+            label = f"round {i} of {repeat}" if i else "warm-up"
+            say(f"{label}, {n} questions: {time.perf_counter() - started:.0f} s since the start")
+    held = baselines.cache_bytes(caches)
+    results = [_row(clock, case, measured, held) for case in cases.values()]
+    for row in results:
+        say(_line(shape, row))
     out = {
         "shape": shape,
         "layers": engine.n_layers,
         "dtype": engine.dtype,
         "blas": blas.ensure().path,
+        "threads": blas.threads(),
+        "rounds": repeat,
         "results": results,
     }
     if with_blas:
         out["cpu_blas_ratio"] = blas_ratio(shape, layers=layers)
+        say(f"prefill against stock mlx-vlm: {out['cpu_blas_ratio']:.1f} times as fast")
     return out
 
 
-def _row(
-    engine: Engine, groups: list, times_s: list[float], n: int, repeat: int, measured: int
-) -> dict[str, Any]:
-    queries = questions(n)
-    case = baselines.Case(engine, groups, times_s, queries)
-    some = min(n, measured)
-    few = max(1, repeat // 2) if some > 1 else repeat
-    alone_s, want = _time(lambda: baselines.independent(case, some), few)
-    generate_s, _ = _time(lambda: baselines.mlx_vlm_generate(case, some), few)
-    prefill_s, (caches, position) = _time(lambda: baselines.prefill(case), repeat)
-    copies_s, copied = _time(lambda: baselines.copies(case, caches, position), repeat)
-    serial_s, _ = _time(lambda: baselines.serial(case, caches, position), few)
-    shared_s, got = _time(lambda: engine.window(groups, times_s).ask(queries), repeat)
-    for mine, theirs in zip(got, copied, strict=True):
-        _agree(mine.probabilities, theirs)
-    for mine, theirs in zip(got, want, strict=False):
-        _agree(mine.probabilities, theirs)
-    prefix = engine.window(groups, times_s)
-    prefix.prefill()
-    extra = {
-        "copies": _peak(lambda: baselines.copies(case, caches, position)),
-        "shared": _peak(lambda: prefix.ask(queries)),
-    }
-    tick_s = _tick(engine, groups, queries, max(repeat, 3))
+def _one_by_one(clock: _Clock, case: baselines.Case) -> tuple[list, int, list[np.ndarray]]:
+    """Time what does not depend on the number of questions.
+
+    Returns mlx-vlm's caches of the prefix, the position behind it, and the independent answers.
+    """
+    want = clock("independent", lambda: baselines.independent(case))
+    clock("mlx_vlm", lambda: baselines.mlx_vlm_generate(case))
+    clock("alone", lambda: baselines.engine_alone(case))
+    caches, position = clock("prefill", lambda: baselines.prefill(case))
+    return caches, position, want
+
+
+def _tick(stream: Stream, group: VisionGroup, t_s: float, queries: Sequence[Query]) -> None:
+    """One live tick: append a group to a window or more, answer all."""
+    stream.append(group, t_s)
+    stream.ask(queries)
+
+
+def _agree(shared: Sequence, *others: Sequence) -> None:
+    """Raise RuntimeError unless the first answers of all ways are those of the shared pass."""
+    for other in others:
+        for mine, theirs in zip(shared, other, strict=False):
+            worst = float(np.abs(mine.probabilities - theirs).max())
+            if not worst < 1e-3:
+                raise RuntimeError(f"the ways disagree by {worst:.1e} in a probability")
+
+
+def _row(clock: _Clock, case: baselines.Case, measured: int, held: int) -> dict[str, Any]:
+    """One number of questions: times, memory, tokens and operations of each way.
+
+    held: bytes of the prefix's caches.
+    """
+    n = len(case.queries)
+    times = n / measured
+    prefill_s = clock.median("prefill")
+    few = min(n, measured)
     seconds = {
-        "independent": alone_s * n / some,
-        "mlx_vlm": generate_s * n / some,
-        "copies": prefill_s + copies_s,
-        "serial": prefill_s + serial_s,
-        "shared": shared_s,
+        "independent": clock.median("independent") * times,
+        "mlx_vlm": clock.median("mlx_vlm") * times,
+        "copies": prefill_s + clock.median((n, "copies")),
+        "serial": prefill_s + clock.median((n, "serial")) * n / few,
+        "shared": clock.median((n, "shared")),
     }
-    work = work_of(engine, len(case.prefix_ids), [len(q.ids) for q in case.questions], queries)
-    speedup = seconds["independent"] / shared_s
+    alone_s, tick_s = clock.median("alone") * times, clock.median((n, "tick"))
+    work = work_of(
+        case.engine, len(case.prefix_ids), [len(q.ids) for q in case.questions], case.queries
+    )
+    speedup = seconds["independent"] / seconds["shared"]
     return {
         "questions": n,
         "seconds": seconds,
-        "fork_seconds": {"copies": copies_s, "serial": serial_s},
-        "tick_seconds": tick_s,
-        "independent_measured": some,
-        "extra_bytes": extra,
+        "speedups": {way: seconds["independent"] / seconds[way] for way in WAYS},
+        "extra_bytes": {"copies": clock.peaks[n, "copies"], "shared": clock.peaks[n, "fork"]},
+        "peak_bytes": {
+            "independent": clock.peaks["independent"],
+            "mlx_vlm": clock.peaks["mlx_vlm"],
+            "copies": max(clock.peaks["prefill"], held + clock.peaks[n, "copies"]),
+            "serial": max(clock.peaks["prefill"], held + clock.peaks[n, "serial"]),
+            "shared": clock.peaks[n, "shared"],
+        },
         "tokens": work.tokens,
         "flops": work.flops,
         "speedup": speedup,
+        "tick_seconds": tick_s,
         "tick_speedup": seconds["independent"] / tick_s,
         "flop_bound": work.bound,
         "bound_fraction": speedup / work.bound,
+        # The same without our faster kernels: each question in a window of its own, by the engine.
+        "alone_seconds": alone_s,
+        "sharing_speedup": alone_s / seconds["shared"],
+        "sharing_fraction": alone_s / seconds["shared"] / work.bound,
     }
 
 
-def _agree(mine: np.ndarray, theirs: np.ndarray) -> None:
-    worst = float(np.abs(mine - theirs).max())
-    if not worst < 1e-3:
-        raise RuntimeError(f"the ways disagree by {worst:.1e} in a probability")
-
-
-def _tick(engine: Engine, groups: list, queries: list[Query], repeat: int) -> float:
-    """Median seconds of one live tick: append a group to a full window, answer all."""
-    stream = engine.stream(N_GROUPS)
-    for i, group in enumerate(groups):
-        stream.append(group, 0.0625 + 0.25 * i)
-    stream.idle()
-    seconds = []
-    for i in range(repeat + 1):
-        start = time.perf_counter()
-        stream.append(groups[i % N_GROUPS], 0.0625 + 0.25 * (N_GROUPS + i))
-        stream.ask(queries)
-        seconds.append(time.perf_counter() - start)
-        while stream.idle():
-            pass
-    return float(np.median(seconds[1:]))
-
-
-def bench_stream(
-    engine: Engine,
-    *,
-    n_questions: int = 12,
-    ticks: int = 64,
-    window_groups: int = N_GROUPS,
-    say: Say = print,
-) -> dict[str, Any]:
-    """Window tick against stream tick, with the rebuild between ticks and inside them.
-
-    A tick is append and ask; ``idle`` runs between ticks and is not part of one (its longest piece
-    is reported, since it must fit in the dead time). The three take turns, tick by tick.
-    """
-    groups, _ = _window(engine)
-    queries = questions(n_questions)
-    ways = {
-        "window": engine.stream(window_groups, "window"),
-        "stream": engine.stream(window_groups),
-        "stream_inline_rebuild": engine.stream(window_groups, rebuild="inline"),
-    }
-    seconds: dict[str, list[float]] = {way: [] for way in ways}
-    longest = dict.fromkeys(ways, 0.0)
-    warm = 4 * window_groups  # each way has met all of its shapes by then
-    for i in range(warm + ticks):
-        for way, stream in ways.items():
-            start = time.perf_counter()
-            stream.append(groups[i % len(groups)], 0.0625 + 0.25 * i)
-            stream.ask(queries)
-            if i >= warm:
-                seconds[way].append(time.perf_counter() - start)
-            more = True
-            while more:
-                start = time.perf_counter()
-                more = stream.idle()
-                if i >= warm:
-                    longest[way] = max(longest[way], time.perf_counter() - start)
-    out: dict[str, Any] = {"questions": n_questions, "ticks": ticks, "model": engine.name}
-    for way, values in seconds.items():
-        p50, p95, p99 = (float(v) * 1e3 for v in np.percentile(values, [50, 95, 99]))
-        out[way] = {"p50_ms": p50, "p95_ms": p95, "p99_ms": p99, "idle_ms": longest[way] * 1e3}
-        say(f"{way:<22} p50 {p50:.1f}  p95 {p95:.1f}  p99 {p99:.1f} ms")
-    return out
+def _line(shape: str, row: dict[str, Any]) -> str:
+    memory = row["extra_bytes"]
+    return (
+        f"{shape} {row['questions']:3} questions: "
+        + "  ".join(f"{key} {value:.3f} s" for key, value in row["seconds"].items())
+        + f"\n    speed-up {row['speedup']:.1f} (bound {row['flop_bound']:.1f})"
+        f"  tick {row['tick_speedup']:.1f}"
+        f"  by sharing alone {row['sharing_speedup']:.1f} ({row['sharing_fraction']:.2f} of the"
+        f" bound)\n    extra memory {memory['shared'] / 1e6:.1f} MB,"
+        f" copies {memory['copies'] / 1e6:.1f} MB"
+    )
 
 
 def blas_ratio(shape: str, *, layers: int | None = None) -> float:
@@ -237,16 +261,27 @@ def blas_ratio(shape: str, *, layers: int | None = None) -> float:
 def stock_prefill(shape: str, layers: int | None) -> float:
     """Seconds of one window prefill by mlx-vlm's own layers."""
     engine = random_engine(shape, layers=layers)
-    groups, times_s = _window(engine)
+    groups, times_s = window(engine)
     case = baselines.Case(engine, groups, times_s, questions(1))
-    return _time(lambda: baselines.prefill(case), 1)[0]
+    return _seconds(lambda: baselines.prefill(case), 1)
 
 
 def our_prefill(shape: str, layers: int | None) -> float:
     """Seconds of the same prefill by the engine."""
     engine = random_engine(shape, layers=layers)
-    groups, times_s = _window(engine)
-    return _time(lambda: engine.window(groups, times_s).prefill(), 3)[0]
+    groups, times_s = window(engine)
+    return _seconds(lambda: engine.window(groups, times_s).prefill(), 3)
+
+
+def _seconds(run: Callable[[], Any], repeat: int) -> float:
+    """Median seconds of ``repeat`` runs after one that warms up."""
+    run()
+    seconds = []
+    for _ in range(repeat):
+        start = time.perf_counter()
+        run()
+        seconds.append(time.perf_counter() - start)
+    return float(np.median(seconds))
 
 
 def _in_process(call: str, **env: str) -> float:
@@ -261,6 +296,3 @@ def _in_process(call: str, **env: str) -> float:
     if out.returncode:
         raise RuntimeError(f"{call} failed: {out.stderr.strip().splitlines()[-1]}")
     return float(out.stdout.strip().splitlines()[-1])
-
-
-__all__ = ["Work", "bench_engine", "bench_stream", "blas_ratio", "json", "questions"]

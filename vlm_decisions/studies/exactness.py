@@ -142,8 +142,12 @@ def check(
     *,
     n_groups: int = 4,
     queries: Sequence[Query] = QUERIES,
+    say: Callable[[str], None] = lambda line: None,
 ) -> Report:
-    """Run the exactness check, or one control; raises ValueError for an unknown control."""
+    """Run the exactness check, or one control; raises ValueError for an unknown control.
+
+    say: gets each margin as a line when it is known.
+    """
     if control is not None and control not in CONTROLS:
         raise ValueError(f"control must be one of {CONTROLS}, not {control!r}")
     frames = test_frames(engine, 2 * n_groups)
@@ -151,7 +155,7 @@ def check(
     times_s = [(2 * i + 0.5) / FPS for i in range(n_groups)]
     want = [full_sequence(engine, groups, times_s, query) for query in queries]
     if control is None:
-        return _check_ways(engine, frames, groups, times_s, queries, want)
+        return _check_ways(engine, frames, groups, times_s, queries, want, say)
     refused = ""
     if control == "wrong-pos":
         prefix = _prefilled(engine, groups, times_s)
@@ -166,7 +170,9 @@ def check(
         got, refused = _stale_state(engine, groups, times_s, queries)
     else:
         got, want = _split_tokenisation(engine, groups, times_s, queries)
-    return Report(control, (compare(control, got, want),), refused)
+    margin = compare(control, got, want)
+    say(str(margin))
+    return Report(control, (margin,), refused)
 
 
 def _check_ways(
@@ -176,6 +182,7 @@ def _check_ways(
     times_s: list[float],
     queries: Sequence[Query],
     want: list[Plain],
+    say: Callable[[str], None],
 ) -> Report:
     def window() -> list[Readout]:
         return engine.window(groups, times_s).ask(queries, hidden=True)
@@ -205,17 +212,24 @@ def _check_ways(
         ("stream", stream),
         ("append with ask", lazy_stream),
     ]
-    margins = [compare(way, run(), want) for way, run in ways]
+    margins = []
+
+    def told(way: str, got: Sequence[Readout], want: Sequence[Plain]) -> None:
+        margins.append(compare(way, got, want))
+        say(str(margins[-1]))
+
+    for way, run in ways:
+        told(way, run(), want)
     native = [native_video(engine, frames, FPS, query) for query in queries]
     full = [
         Readout(plain.probabilities, plain.probabilities, len(plain.hidden), plain.hidden)
         for plain in native
     ]
-    margins.append(compare("native video path", full, want))
+    told("native video path", full, want)
     image = engine.encode([frames[0], frames[0]])
     got = engine.image(image).ask(queries, hidden=True)
     plain = [full_sequence(engine, [image], [0.0], query, "image") for query in queries]
-    margins.append(compare("image", got, plain))
+    told("image", got, plain)
     return Report(None, tuple(margins))
 
 

@@ -19,7 +19,10 @@ from vlm_decisions.engine.readout import Query  # noqa: E402
 
 @dataclass(frozen=True)
 class Work:
-    """Language-model tokens and operations of both ways; ``bound`` is their ratio."""
+    """Language-model tokens and operations of each way; ``bound`` is the ratio of two of them.
+
+    Padding inside a kernel is not counted (mlx-vlm's gated delta rule pads a question to 64).
+    """
 
     tokens: dict[str, int]
     flops: dict[str, float]
@@ -54,14 +57,37 @@ def sequence_flops(engine: Engine, start: int, length: int) -> float:
 
 
 def work_of(engine: Engine, prefix: int, suffixes: Sequence[int], queries: Sequence[Query]) -> Work:
-    """Count asking ``queries`` (of ``suffixes`` tokens each) behind ``prefix`` tokens both ways."""
+    """Count asking ``queries`` (of ``suffixes`` tokens each) behind ``prefix`` tokens in all ways.
+
+    ``mlx_vlm`` is its generation loop: it reads the whole vocabulary and starts on the next token.
+    ``copies`` pads all questions to the longest one.
+    """
+    n, longest = len(suffixes), max(suffixes)
     tree = engine.questions(queries).tree
-    independent = sum(sequence_flops(engine, 0, prefix + n) for n in suffixes)
+    whole = sum(sequence_flops(engine, 0, prefix + length) for length in suffixes)
+    window = sequence_flops(engine, 0, prefix)
+    more = sum(
+        sequence_flops(engine, prefix + length, 1)
+        + 2 * 2.0 * engine.decoder.hidden * engine.decoder.vocab
+        for length in suffixes
+    )
     shared = sequence_flops(engine, 0, prefix + tree.n_trunk)
-    if tree.n_leaf:
-        # Each leaf token sees the prefix, the trunk and, on average, half its own question.
-        shared += sequence_flops(engine, prefix + tree.n_trunk, 1) * tree.n_leaf
+    # Each leaf token sees the prefix, the trunk and, on average, half its own question.
+    shared += sequence_flops(engine, prefix + tree.n_trunk, 1) * tree.n_leaf
+    tokens = sum(prefix + length for length in suffixes)
     return Work(
-        {"independent": sum(prefix + n for n in suffixes), "shared": prefix + len(tree.ids)},
-        {"independent": independent, "shared": shared},
+        {
+            "independent": tokens,
+            "mlx_vlm": tokens + n,
+            "copies": prefix + n * longest,
+            "serial": prefix + sum(suffixes),
+            "shared": prefix + len(tree.ids),
+        },
+        {
+            "independent": whole,
+            "mlx_vlm": whole + more,
+            "copies": window + n * sequence_flops(engine, prefix, longest),
+            "serial": window + sum(sequence_flops(engine, prefix, n) for n in suffixes),
+            "shared": shared,
+        },
     )

@@ -2,204 +2,188 @@
 
 Every clip is a window of 8 groups of a random world, drawn at 640x480 and sent through the engine
 as the runtime does it. Clips end at least 0.6 s after any change, so that each question has one
-right answer. For motion, the same clip is also asked about in two spoilt forms (its middle group
-alone; its groups in random order) and played backwards, where left and right, approaching and
-receding must swap.
+right answer. What is said of time (gains, reversal) comes from clips of one motion each, see
+`temporal`. P(yes) is calibrated as the questions file says; `vlm-decisions calibrate` fits that on
+other desks than these.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from .. import resources
-from ..bus import calibrated
-from ..questions import Question, QuestionBook
-from ..sim.clips import FPS, GROUPS, MOTION, SIZE, Clip, draw_clip
-from ..tiers.heads import Head, load_heads
+from ..measures import BINS, auroc, calibration_of, interval
+from ..questions import Question
+from ..sim.clips import CONDITIONS, GROUPS, SIZE, draw_clip
+from ..tiers.heads import Head
+from . import temporal
+from .asked import FAMILIES, Answers, ask, desk_questions, each, predict
 
-FIRST_SEED = 800_000_000  # neither the model nor the heads were trained on worlds from here on
-BINS, DRAWS = 15, 400
-
-
-@dataclass
-class Answers:
-    """P(yes) per yes/no question and the chosen option per choice, over clips."""
-
-    p: dict[str, list[float]] = field(default_factory=dict)
-    picked: dict[str, list[str]] = field(default_factory=dict)
-    heads: dict[str, list[float]] = field(default_factory=dict)
-    truth: list[dict[str, str]] = field(default_factory=list)
+FIRST_SEED = 800_000_000  # neither trained, fitted nor calibrated on: no world from here on
 
 
-def score(model: str = "sim_desk", clips: int = 400, questions: str = "desk") -> dict[str, Any]:
-    """Ask every question of the set about `clips` held-out clips.
+@dataclass(frozen=True)
+class Score:
+    """The whole table, and what lies behind it.
 
-    Returns:
-        auroc: per yes/no question {auroc, ci (95%, bootstrap over clips), yes (share of clips)}.
-        activity_accuracy: of the choice question `activity`. ece (15 bins of equal mass), brier,
-        log_loss: of P(yes), calibrated as the
-        questions say, over all yes/no answers of the language model. heads: AUROC per Tier 1
-        head. temporal_gain, shuffled_gain: balanced accuracy at 0.5 on the motion questions, full
-        clip less middle group alone, and shuffled less middle group. reversal_consistency: share
-        of moving clips and motion questions whose P(yes) goes the right way when the clip is
-        played backwards; heads_reversal_consistency: the same of the motion heads. clips: how
-        many.
+    table: auroc {question or family: x, `ci`: {the same: [low, high]}} of the language model
+    (a family: the mean over its questions; intervals: 95%, bootstrap over clips);
+    activity_accuracy of the choice question `activity`; ece (15 bins of equal mass), brier and
+    log_loss of P(yes) over all yes/no answers of the language model, calibrated; heads {name:
+    auroc}; temporal_gain, shuffled_gain, reversal_consistency as in `temporal`; clips. None stands
+    for what the clips cannot tell.
+
+    details: conditions {name: {clips, share, auroc (mean over presence), activity_accuracy}};
+    calibration {question: {ece, brier, log_loss}}, also uncalibrated; yes {question: share of
+    clips}; temporal (its whole summary).
     """
-    from ..engine.engine import Engine
 
-    engine = Engine.load(model)
-    book = list(QuestionBook.load(resources.share_file("config", "questions", f"{questions}.yaml")))
-    heads, _ = load_heads([resources.share_file("heads")], engine.fingerprint, engine.pixel_budget)
-    full, single, shuffled = Answers(), Answers(), Answers()
-    motion = [q for q in book if q.id in MOTION]
-    turned: list[bool] = []
-    heads_turned: list[bool] = []
-    rng = np.random.default_rng(13)
-    for k in _progress(clips):
+    table: dict[str, Any]
+    details: dict[str, Any]
+
+
+def score(model: str = "sim_desk", clips: int = 400, questions: str = "desk",
+          heads: Sequence[Head] = (), engine: Any = None) -> Score:
+    """Ask every question of the set about `clips` held-out clips, and half as many of motion.
+
+    Raises:
+        StudyError: a question that is no fact of the desk.
+    """
+    if engine is None:
+        from ..engine.engine import Engine
+
+        engine = Engine.load(model)
+    book = desk_questions(questions)
+    said, plain = Answers(), Answers()
+    conditions: list[tuple[str, ...]] = []
+    for k in each(range(clips), clips, "clips"):
         clip = draw_clip(FIRST_SEED + k)
-        pairs = [clip.frames[2 * i:2 * i + 2] for i in range(GROUPS)]
-        groups = engine.encode_many(pairs)
-        _ask(engine, groups, book, clip.truth, full)
-        _predict(heads, groups, full)
-        if not motion:
+        groups = engine.encode_many(clip.pairs)
+        ask(engine, groups, book, clip.truth, said)
+        predict([head for head in heads if head.question in clip.truth], groups, said)
+        conditions.append(clip.conditions)
+    for question in book:
+        if not question.options:
+            plain.p[question.id] = _uncalibrated(question, said.p[question.id])
+    moved = None
+    if any(q.id in FAMILIES["motion"] for q in book):
+        read = [head for head in heads if head.question in FAMILIES["motion"]]
+        moved = temporal.summary(temporal.watch(engine, book, read, max(2, clips // 2)))
+    return Score(_table(said, heads, moved, clips), _details(said, plain, conditions, moved))
+
+
+def print_score(result: Score) -> None:
+    """Print the table."""
+    table, details = result.table, result.details
+
+    def number(value: float | None) -> str:
+        return "     -" if value is None else f"{value:6.3f}"
+
+    print(f"{'question':<24}  AUROC  95% interval     yes   ECE")
+    for name, value in table["auroc"].items():
+        if name == "ci":
             continue
-        _ask(engine, [groups[GROUPS // 2]], motion, clip.truth, single)
-        order = rng.permutation(GROUPS)
-        _ask(engine, [groups[i] for i in order], motion, clip.truth, shuffled)
-        if clip.moves and clip.steady:
-            groups = engine.encode_many([pair[::-1] for pair in pairs[::-1]])
-            back = Answers()
-            _ask(engine, groups, motion, clip.truth, back)
-            _predict(heads, groups, back)
-            turned += _turned(full.p, back.p, {q.id: q.id for q in motion}, clip)
-            heads_turned += _turned(full.heads, back.heads, {h.name: h.question for h in heads},
-                                    clip)
+        ci = table["auroc"]["ci"][name]
+        told = f"{ci[0]:.3f} - {ci[1]:.3f}" if ci else "      -      "
+        own = details["calibration"].get(name)
+        more = f"  {100 * details['yes'][name]:4.0f}%  {own['ece']:.3f}" if own else "  (mean)"
+        print(f"{name:<24} {number(value)}  {told}{more}")
+    for name, value in table["heads"].items():
+        print(f"head {name:<19} {number(value)}")
+    for name in ("activity_accuracy", "ece", "brier", "log_loss", "temporal_gain",
+                 "shuffled_gain", "reversal_consistency"):
+        print(f"{name:<24} {number(table[name])}")
+    print(f"\n{'condition':<24} clips  presence  activity")
+    for name, row in details["conditions"].items():
+        print(f"{name:<24} {row['clips']:5d}    {number(row['auroc'])}    "
+              f"{number(row['activity_accuracy'])}")
+    print(f"\n{table['clips']} clips of {GROUPS} groups, {SIZE[0]}x{SIZE[1]}; ECE over {BINS} bins "
+          "of equal mass")
+
+
+def _table(said: Answers, heads: Sequence[Head], moved: dict[str, Any] | None,
+           clips: int) -> dict[str, Any]:
+    rng = np.random.default_rng(13)
+    rows: dict[str, Any] = {}
+    limits: dict[str, Any] = {}
+    for name in said.p:
+        rows[name] = _mean_auroc(said, [name], None)
+        limits[name] = interval(lambda i, n=name: _mean_auroc(said, [n], i), clips, rng)
+    for family, ids in FAMILIES.items():
+        own = [name for name in ids if name in said.p]
+        if own:
+            rows[family] = _mean_auroc(said, own, None)
+            limits[family] = interval(lambda i, n=own: _mean_auroc(said, n, i), clips, rng, 200)
+    question_of = {head.name: head.question for head in heads}
+    ranks = {name: auroc(said.told(question_of[name]), np.array(p))
+             for name, p in said.heads.items()}
+    if moved:
+        ranks |= moved["heads"]  # on clips of one motion: elsewhere a window spans a change
+    pooled = {k: v for k, v in _calibration(said).items() if k != "auroc"}
     return {
-        "auroc": {q.id: _auroc_row(full, q.id, rng) for q in book if not q.options},
-        "activity_accuracy": _accuracy(full, "activity"),
-        **_calibration(full),
-        "heads": {name: _auroc([t[_question(heads, name)] == "yes" for t in full.truth], p)
-                  for name, p in full.heads.items()},
-        "temporal_gain": _motion_accuracy(full) - _motion_accuracy(single) if motion else None,
-        "shuffled_gain": _motion_accuracy(shuffled) - _motion_accuracy(single) if motion else None,
-        "reversal_consistency": float(np.mean(turned)) if turned else None,
-        "heads_reversal_consistency": float(np.mean(heads_turned)) if heads_turned else None,
+        "auroc": {**rows, "ci": limits},
+        "activity_accuracy": _accuracy(said, "activity", np.arange(clips)),
+        **pooled,
+        "heads": ranks,
+        "temporal_gain": moved["temporal_gain"] if moved else None,
+        "shuffled_gain": moved["shuffled_gain"] if moved else None,
+        "reversal_consistency": moved["reversal_consistency"] if moved else None,
         "clips": clips,
     }
 
 
-def print_score(result: dict[str, Any]) -> None:
-    """Print the table."""
-    print(f"{'question':<24} {'AUROC':>6}  95% interval   yes")
-    for name, row in result["auroc"].items():
-        if row["auroc"] is None:
-            print(f"{name:<24}      -")
-            continue
-        low, high = row["ci"]
-        print(f"{name:<24} {row['auroc']:6.3f}  {low:.3f} - {high:.3f}  {100 * row['yes']:3.0f}%")
-    for name, value in result["heads"].items():
-        print(f"head {name:<19} {value:6.3f}")
-    for name in ("activity_accuracy", "ece", "brier", "log_loss", "temporal_gain",
-                 "shuffled_gain", "reversal_consistency", "heads_reversal_consistency"):
-        value = result[name]
-        print(f"{name:<24} {'     -' if value is None else f'{value:6.3f}'}")
-    print(f"{result['clips']} clips of {GROUPS} groups, {SIZE[0]}x{SIZE[1]}")
+def _details(said: Answers, plain: Answers, conditions: Sequence[tuple[str, ...]],
+             moved: dict[str, Any] | None) -> dict[str, Any]:
+    plain.truth = said.truth
+    presence = [name for name in FAMILIES["presence"] if name in said.p]
+    found = {}
+    for name in (*CONDITIONS, "none of these"):
+        chosen = np.flatnonzero([name in here if name in CONDITIONS else not here
+                                 for here in conditions])
+        found[name] = {"clips": len(chosen), "share": len(chosen) / len(conditions),
+                       "auroc": _mean_auroc(said, presence, chosen) if len(chosen) else None,
+                       "activity_accuracy": _accuracy(said, "activity", chosen)}
+    return {
+        "conditions": found,
+        "calibration": {name: {k: v for k, v in calibration_of(
+            np.array(p), said.told(name)).items() if k != "auroc"} for name, p in said.p.items()},
+        "uncalibrated": {k: v for k, v in _calibration(plain).items() if k != "auroc"},
+        "yes": {name: float(said.told(name).mean()) for name in said.p},
+        "temporal": moved,
+    }
 
 
-def _ask(engine: Any, groups: Sequence[Any], questions: Sequence[Question],
-         truth: dict[str, str], into: Answers) -> None:
-    times = [(2 * i + 0.5) / FPS for i in range(len(groups))]
-    readouts = engine.window(groups, times).ask(questions)
-    into.truth.append(truth)
-    for question, readout in zip(questions, readouts, strict=True):
-        if question.options:
-            picked = question.options[int(np.argmax(readout.probabilities))]
-            into.picked.setdefault(question.id, []).append(picked)
-        else:
-            p_yes = calibrated(question, readout.logits)[0]
-            into.p.setdefault(question.id, []).append(float(p_yes))
-
-
-def _predict(heads: Sequence[Head], groups: Sequence[Any], into: Answers) -> None:
-    for head in heads:
-        p = head.predict(groups[-head.window_groups:])
-        into.heads.setdefault(head.name, []).append(p)
-
-
-def _turned(forward: dict[str, list[float]], back: dict[str, list[float]],
-            question_of: dict[str, str], clip: Clip) -> list[bool]:
-    """Whether each P(yes) of the clip's axis moved the right way when it was played backwards."""
-    depth = clip.truth["approaching"] == "yes" or clip.truth["receding"] == "yes"
-    axis = MOTION[:2] if depth else MOTION[2:]
-    moved = []
-    for name, question_id in question_of.items():
-        if question_id in axis:
-            change = back[name][-1] - forward[name][-1]
-            moved.append(change < 0 if clip.truth[question_id] == "yes" else change > 0)
-    return moved
-
-
-def _question(heads: Sequence[Head], name: str) -> str:
-    return next(head.question for head in heads if head.name == name)
-
-
-def _auroc(truth: Sequence[bool], p: Sequence[float]) -> float | None:
-    from sklearn.metrics import roc_auc_score
-
-    if all(truth) or not any(truth):
-        return None
-    return float(roc_auc_score(truth, p))
-
-
-def _auroc_row(answers: Answers, name: str, rng: np.random.Generator) -> dict[str, Any]:
-    truth = np.array([t.get(name) == "yes" for t in answers.truth])
-    p = np.array(answers.p[name])
-    draws = []
-    for _ in range(DRAWS):
-        chosen = rng.integers(len(truth), size=len(truth))
-        value = _auroc(list(truth[chosen]), list(p[chosen]))
+def _mean_auroc(said: Answers, names: Sequence[str], chosen: np.ndarray | None) -> float | None:
+    found = []
+    for name in names:
+        truth, p = said.told(name), np.array(said.p[name])
+        value = auroc(truth, p) if chosen is None else auroc(truth[chosen], p[chosen])
         if value is not None:
-            draws.append(value)
-    interval = [float(x) for x in np.percentile(draws, (2.5, 97.5))] if draws else None
-    return {"auroc": _auroc(list(truth), list(p)), "ci": interval, "yes": float(truth.mean())}
+            found.append(value)
+    return float(np.mean(found)) if found else None
 
 
-def _accuracy(answers: Answers, name: str) -> float | None:
-    if name not in answers.picked:
+def _accuracy(said: Answers, name: str, chosen: np.ndarray) -> float | None:
+    if name not in said.picked or not len(chosen):
         return None
-    return float(np.mean([a == t[name]
-                          for a, t in zip(answers.picked[name], answers.truth, strict=True)]))
+    right = [a == t[name] for a, t in zip(said.picked[name], said.truth, strict=True)]
+    return float(np.mean(np.array(right)[chosen]))
 
 
-def _motion_accuracy(answers: Answers) -> float:
-    """Return the mean over motion questions of the mean accuracy on yes clips and on no clips."""
-    each = []
-    for name in (name for name in MOTION if name in answers.p):
-        truth = np.array([t[name] == "yes" for t in answers.truth])
-        right = (np.array(answers.p[name]) > 0.5) == truth
-        if truth.any() and not truth.all():
-            each.append((right[truth].mean() + right[~truth].mean()) / 2)
-    return float(np.mean(each))
+def _calibration(said: Answers) -> dict[str, float | None]:
+    """Return ece, brier, log_loss over the answers to all questions together."""
+    names = list(said.p)
+    if not names:
+        return dict.fromkeys(("ece", "brier", "log_loss"))
+    return calibration_of(np.concatenate([said.p[name] for name in names]),
+                          np.concatenate([said.told(name) for name in names]))
 
 
-def _calibration(answers: Answers) -> dict[str, float]:
-    from sklearn.metrics import brier_score_loss, log_loss
-
-    names = list(answers.p)
-    p = np.concatenate([answers.p[name] for name in names])
-    truth = np.concatenate([[t[name] == "yes" for t in answers.truth] for name in names])
-    order = np.argsort(p, kind="stable")
-    error = sum(abs(p[part].mean() - truth[part].mean()) * len(part)
-                for part in np.array_split(order, BINS) if len(part)) / len(p)
-    return {"ece": float(error), "brier": float(brier_score_loss(truth, p)),
-            "log_loss": float(log_loss(truth, p))}
-
-
-def _progress(count: int) -> Any:
-    from tqdm import tqdm
-
-    return tqdm(range(count), desc="clips", unit="clip", disable=None)
+def _uncalibrated(question: Question, p: Sequence[float]) -> list[float]:
+    """Return P(yes) as the model gives it, from that after the question's scale and bias."""
+    q = np.clip(np.array(p), 1e-12, 1 - 1e-12)
+    z = (np.log(q / (1 - q)) - question.bias) / question.scale
+    return list(1 / (1 + np.exp(-np.clip(z, -500, 500))))

@@ -19,6 +19,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ..questions import Question
+
 POOLINGS = ("mean", "mean_max", "motion")
 #: The one path heads are trained on and run on: pooled features of a 2-frame video group.
 FEATURE_PATH = "video_group"
@@ -165,11 +167,16 @@ class Head:
         if self.pooling == "mean_max":
             return np.concatenate([newest.mean, newest.max]).astype(np.float32)
         means = np.stack([group.mean for group in window[-self.window_groups :]])
-        return np.concatenate([means[-1] - means[0], means.mean(axis=0)]).astype(np.float32)
+        return motion_row(means).astype(np.float32)
 
     def _error(self, message: str) -> HeadError:
         where = f"{self.source}: " if self.source else ""
         return HeadError(f"{where}head '{self.name}' {message}")
+
+
+def motion_row(means: np.ndarray) -> np.ndarray:
+    """Return what a motion head reads of a window's pooled features (n, D), oldest first: (2D,)."""
+    return np.concatenate([means[-1] - means[0], means.mean(axis=0)])
 
 
 def load_heads(
@@ -195,6 +202,27 @@ def load_heads(
             else:
                 heads[head.name] = head
     return list(heads.values()), refused
+
+
+def require_heads(
+    paths: Sequence[str | os.PathLike], fingerprint: str, pixel_budget: int
+) -> list[Head]:
+    """Load heads as load_heads does; raise HeadError for the first that is refused, or for none."""
+    heads, refused = load_heads(paths, fingerprint, pixel_budget)
+    if refused:
+        raise HeadError(next(iter(refused.values())))
+    if not heads:
+        raise HeadError(f"there is no head (*.npz) in {', '.join(map(str, paths))}")
+    return heads
+
+
+def answering_head(question: Question, heads: Sequence[Head]) -> Head | None:
+    """Return the head that answers a question at Tier 1, None where the language model does."""
+    if question.tier == "vlm" or question.kind == "choice":
+        return None
+    if question.head is not None:
+        return next((head for head in heads if head.name == question.head), None)
+    return next((head for head in heads if head.question == question.id), None)
 
 
 def write_head(path: str | os.PathLike, head: Head) -> None:

@@ -15,14 +15,10 @@ from dataclasses import dataclass
 import cv2
 import numpy as np
 
+from ..decision import HEALTH_IDS
 from ..frames import Frame
 
-DARK = "camera_dark"
-BRIGHT = "camera_bright"
-BLURRED = "camera_blurred"
-FROZEN = "camera_frozen"
-OCCLUDED = "camera_occluded"
-HEALTH_IDS = (DARK, BRIGHT, BLURRED, FROZEN, OCCLUDED)
+DARK, BRIGHT, BLURRED, FROZEN, OCCLUDED = HEALTH_IDS
 
 #: A condition begins at ENTER and ends at EXIT (smoothed probability), as for any question.
 ENTER, EXIT = 0.65, 0.35

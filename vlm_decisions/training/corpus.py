@@ -15,7 +15,8 @@ class Family:
     """Questions that mean the same.
 
     `answer(state, x)` gives "Yes", "No" or an option for the state at the newest frame and the
-    person's centre x; `motion` marks answers that one moment cannot show.
+    person's centre x; `motion` marks answers that one moment cannot show; `about` names the
+    objects that a relation holds between: only with all in view is it more than presence.
     """
 
     name: str
@@ -24,6 +25,7 @@ class Family:
     options: tuple[str, ...] = ()
     motion: bool = False
     group: str = "presence"
+    about: tuple[str, ...] = ()
 
 
 def _yes(test: Callable[[State, float], bool]) -> Answer:
@@ -109,12 +111,12 @@ def families() -> tuple[Family, ...]:
                     f"{name}_left_of_{other}",
                     (f"Is the {name} to the left of the {other}?",
                      f"Is the {name} left of the {other}?"),
-                    _yes(_left(name, other)), group="relation"))
+                    _yes(_left(name, other)), group="relation", about=(name, other)))
                 found.append(Family(
                     f"{name}_right_of_{other}",
                     (f"Is the {name} to the right of the {other}?",
                      f"Is the {name} right of the {other}?"),
-                    _yes(_left(other, name)), group="relation"))
+                    _yes(_left(other, name)), group="relation", about=(name, other)))
     for name in ("cup", "phone", "pen", "book"):
         found.append(Family(
             f"holding_{name}", (f"Is the person holding a {name}?",

@@ -19,7 +19,7 @@ from transformers.models.qwen3_5.modeling_qwen3_5 import (
     apply_rotary_pos_emb_vision,
 )
 
-CHUNK = 256
+CHUNK = 64
 
 
 def _weights(scores: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ exits, so that leaving early means something; the state behind each group learns
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,8 +18,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..engine.prompt import PromptTemplate
+from ..sim.script import OBJECTS
 from . import forward
-from .corpus import Family, families
+from .corpus import Family, families, where
 from .scenes import GROUP_S, Moment
 from .strips import Encoded
 from .vision import FLAGS, POSE, flags_of, pose_of
@@ -27,10 +29,12 @@ SETTLED_S, MOTION_S = 0.14, 0.4  # how long a state must have held to be asked a
 MOTION_GROUPS = 2
 MOTION_WEIGHT = 3.0  # motion is known for few groups and learnt last
 EXITS = {2: 0.2, 4: 0.4, 6: 1.0}  # depth -> weight of its answer loss
-GROUP_SHARE = {"presence": 0.26, "holding": 0.06, "relation": 0.24, "motion": 0.38,
+GROUP_SHARE = {"presence": 0.12, "holding": 0.06, "relation": 0.4, "motion": 0.36,
                "activity": 0.06, "choice": 1.0}  # what is learnt last is asked most
 MOTION_FLAGS = [FLAGS.index(n) for n in ("approaching", "receding", "left", "right")]
 MOTION_POSE = [POSE.index(n) for n in ("vx", "vs")]
+RELATED = 5.0  # a relation between two things in view is asked so much more often
+PAIRS = tuple(itertools.combinations(OBJECTS, 2))  # is the first left of the second?
 
 
 @dataclass(frozen=True)
@@ -99,10 +103,12 @@ class SceneLabels:
     flag_weights: Tensor
     pose: Tensor  # (B, n, POSE)
     pose_weights: Tensor
+    sides: Tensor  # (B, n, PAIRS)
+    side_weights: Tensor
 
     @staticmethod
     def of(clips: Sequence[Clip]) -> SceneLabels:
-        rows: tuple[list[Any], ...] = ([], [], [], [])
+        rows: tuple[list[Any], ...] = ([], [], [], [], [], [])
         for clip in clips:
             for g in range(clip.n):
                 moment = clip.strip.moments[clip.end - clip.n + 1 + g]
@@ -112,8 +118,12 @@ class SceneLabels:
                 flag_weights, pose_weights = np.full(len(FLAGS), settled), np.array(known) * settled
                 flag_weights[MOTION_FLAGS] = moves * MOTION_WEIGHT
                 pose_weights[MOTION_POSE] *= moves * MOTION_WEIGHT
-                for row, value in zip(rows, (flags_of(moment), flag_weights, pose, pose_weights),
-                                      strict=True):
+                places = {n: where(moment.state, moment.x, n) for n in OBJECTS}
+                pairs = [(places[a], places[b]) for a, b in PAIRS]
+                both = [float(None not in pair) * settled for pair in pairs]
+                sides = [float(None not in pair and pair[0] < pair[1]) for pair in pairs]
+                for row, value in zip(rows, (flags_of(moment), flag_weights, pose, pose_weights,
+                                             sides, both), strict=True):
                     row.append(value)
         return SceneLabels(*(torch.tensor(np.array(row), dtype=torch.float32)
                              .view(len(clips), clips[0].n, -1) for row in rows))
@@ -126,13 +136,17 @@ class Scratchpad(nn.Module):
         super().__init__()
         self.flags = nn.Linear(dim, len(FLAGS))
         self.pose = nn.Linear(dim, len(POSE))
+        self.sides = nn.Linear(dim, len(PAIRS))
 
     def loss(self, hidden: Tensor, want: SceneLabels) -> Tensor:
         """Loss of the states (B, n, dim) behind the groups of each clip."""
         flags = F.binary_cross_entropy_with_logits(self.flags(hidden), want.flags,
                                                    reduction="none")
         pose = F.smooth_l1_loss(self.pose(hidden), want.pose, reduction="none", beta=0.3)
+        sides = F.binary_cross_entropy_with_logits(self.sides(hidden), want.sides,
+                                                   reduction="none")
         return (2 * (flags * want.flag_weights).sum() / want.flag_weights.sum().clamp(min=1)
+                + (sides * want.side_weights).sum() / want.side_weights.sum().clamp(min=1)
                 + (pose * want.pose_weights).sum() / want.pose_weights.sum().clamp(min=1))
 
 
@@ -171,7 +185,10 @@ class Asker:
         pool = [f for f in (self._choices if choice else self._yes_no)
                 if clip.shows_motion or not f.motion]
         answers = [f.answer(clip.now.state, clip.now.x) for f in pool]
+        state, x = clip.now.state, clip.now.x
+        seen = {n for n in OBJECTS if where(state, x, n) is not None}
         weights = np.array([self._base[f.name] / max(0.03, self._share[f.name].get(a, 0.03))
+                            * (RELATED if f.about and seen.issuperset(f.about) else 1.0)
                             for f, a in zip(pool, answers, strict=True)])
         picks = rng.choice(len(pool), count, p=weights / weights.sum())
         return [self._phrase(rng, pool[i], answers[i]) for i in picks]

@@ -39,7 +39,7 @@ def load_stages(folder: Path) -> tuple[Any, Any]:
     return tokenizer, model.eval()
 
 
-def train_model(folder: Path, out: Path, *, vision_steps: int = 2800, language_steps: int = 2500,
+def train_model(folder: Path, out: Path, *, vision_steps: int = 2800, language_steps: int = 1500,
                 strips: int = 5000) -> int:
     """Train both stages in `folder` and write the checkpoint to `out`.
 

@@ -140,7 +140,7 @@ def train_language(model: Any, tokenizer: Any, run: Run, steps: int, strips: int
             optimiser.step(sum(loss for loss in losses.values() if loss.requires_grad))
             shown = {k: float(v.detach()) for k, v in losses.items()}
             progress.update(step + 1, {**shown, "strips": float(len(store))})
-            if (step + 1) % 300 == 0 or step + 1 == steps:
+            if (step + 1) % 100 == 0 or step + 1 == steps:
                 auroc, accuracy = evaluate(student, asker, held_out, full)
                 progress.note("  ".join(f"{k} {auroc[k]:.3f}" for k in REPORT if k in auroc)
                               + "  |  " + "  ".join(f"{k} {v:.2f}" for k, v in accuracy.items()))

@@ -12,12 +12,23 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
+import cv2
+import rclpy
+from rclpy.node import Node
+from rclpy.qos import DurabilityPolicy, QoSProfile
+from rclpy.signals import SignalHandlerOptions
+from sensor_msgs.msg import Image
+from std_msgs.msg import String
+
+from vlm_decisions.msg import Decision as DecisionMsg
+
 from ..decision import Decision
-from .scoring import Truth, summarise
-from .table import Table
+from ..sim.scoring import Truth, summarise
+from ..sim.table import Table
+from .convert import decision_from_msg
+from .images import image_to_rgb
 
 START_S = 60.0  # the model is loaded and the first decision published well within this
 
@@ -37,7 +48,7 @@ def run_demo(duration_s: float = 30.0, seed: int = 0, width: int = 640, height: 
     """
     os.environ.setdefault("ROS_DOMAIN_ID", str(random.randint(1, 100)))
     os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
-    camera = ["vlm_decisions.sim.camera", f"seed:={seed}", f"width:={width}",
+    camera = ["vlm_decisions.ros.sim_camera", f"seed:={seed}", f"width:={width}",
               f"height:={height}", f"fps:={fps}", "loop:=true"]
     node = ["vlm_decisions.node", "model:=sim_desk",
             f"questions_file:={questions}"]
@@ -59,42 +70,10 @@ def run_demo(duration_s: float = 30.0, seed: int = 0, width: int = 640, height: 
     return summarise(watch.decisions, watch.truth)
 
 
-def print_summary(summary: dict[str, Any]) -> None:
-    """Print what `run_demo` returned, for people."""
-    def percent(value: float | None) -> str:
-        return "    -" if value is None else f"{100 * value:4.0f}%"
-
-    print(f"\n{'question':<24} {'accuracy':>8} {'judged':>7} {'rate':>8}")
-    for name, row in summary["questions"].items():
-        print(f"{name:<24} {percent(row['accuracy']):>8} {row['judged']:>7}"
-              f" {row['rate_hz']:>5.1f} Hz")
-    age = summary["age_ms"]
-    print(f"\n{summary['decisions']} decisions; right in {percent(summary['accuracy']).strip()} of "
-          f"{summary['judged']} judged (answers within 0.5 s of a change of the truth are not); "
-          f"{summary['unknown']} unknown")
-    if age["p50"] is not None:
-        print(f"age of the evidence: p50 {age['p50']:.0f} ms, p95 {age['p95']:.0f} ms")
-
-
-def write_json(path: str, value: Any) -> None:
-    """Write `value` to `path`, replacing it whole."""
-    target = Path(path)
-    temporary = target.with_name(f".{target.name}.part")
-    temporary.write_text(json.dumps(value, indent=2) + "\n")
-    os.replace(temporary, target)
-
-
 class _Watch:
     """Subscribes to the decisions and the truth; everything is kept in order of arrival."""
 
     def __init__(self, overlay: bool) -> None:
-        from rclpy.node import Node
-        from rclpy.qos import DurabilityPolicy, QoSProfile
-        from sensor_msgs.msg import Image
-        from std_msgs.msg import String
-
-        from vlm_decisions.msg import Decision as DecisionMsg
-
         self.truth = Truth()
         self.decisions: list[Decision] = []
         self.newest: dict[str, Decision] = {}
@@ -124,15 +103,11 @@ class _Watch:
 
     def spin(self, timeout_s: float) -> None:
         """Take what has arrived, waiting at most `timeout_s` for the first."""
-        import rclpy
-
         end = time.monotonic() + timeout_s
         while (left := end - time.monotonic()) > 0:
             rclpy.spin_once(self.node, timeout_sec=left)
 
     def _decided(self, msg: Any) -> None:
-        from ..ros.convert import decision_from_msg
-
         decision = decision_from_msg(msg)
         if not self.truth.stamps_ns:
             return  # before the camera: nothing to judge
@@ -148,10 +123,6 @@ class _Watch:
 
     def save_overlay(self, path: str) -> None:
         """Write the newest overlay image; raises DemoError where none came."""
-        import cv2
-
-        from ..ros.images import image_to_rgb
-
         if self._overlay is None:
             raise DemoError("no overlay image came from decision_node")
         if not cv2.imwrite(path, image_to_rgb(self._overlay)[..., ::-1]):
@@ -164,9 +135,6 @@ class _Watch:
 
 @contextmanager
 def _watcher(overlay: bool) -> Iterator[_Watch]:
-    import rclpy
-    from rclpy.signals import SignalHandlerOptions
-
     rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
     try:
         watch = _Watch(overlay)

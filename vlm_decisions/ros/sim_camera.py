@@ -27,11 +27,11 @@ from rclpy.qos import QoSProfile, QoSReliabilityPolicy
 from sensor_msgs.msg import CompressedImage, Image
 from std_msgs.msg import String
 
-from ..ros.convert import rgb_to_msg
-from ..ros.parameters import Spec, declare_all, read_all
-from ..ros.run import run
-from .script import Script
-from .world import MAX_SIZE, MIN_SIZE, World
+from ..sim.script import Script
+from ..sim.world import MAX_SIZE, MIN_SIZE, World
+from .convert import rgb_to_msg
+from .parameters import Spec, declare_all, read_all
+from .run import run
 
 SPECS = (
     Spec("seed", 0, "Picks the desk, its light and its noise.", 0, 2**31 - 1, read_only=True),

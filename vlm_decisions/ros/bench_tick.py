@@ -9,7 +9,12 @@ import threading
 import time
 from typing import Any
 
-from ..sim.demo import START_S, DemoError, check_process, process
+import rclpy
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.parameter import Parameter
+
+from ..node import DecisionNode
+from .demo import START_S, DemoError, check_process, process
 
 
 def bench_tick(seconds: float = 20.0, questions: str = "desk", width: int = 640,
@@ -20,19 +25,15 @@ def bench_tick(seconds: float = 20.0, questions: str = "desk", width: int = 640,
         groups: 2-frame groups sampled. answered: groups processed. dropped: groups lost, by
         whatever cause. questions: standing. message_to_runtime_ms: p50 and p95 from the image
         message to the end of `push` (conversion and camera health included). tick_ms: p50 and p95
-        from a group's turn to its last decision. stages_ms: p50 by stage.
+        from a group's turn to its last decision. stages_ms: p50 by stage. outside_model_ms: what
+        lies between a message and its decisions beside the model: p50 of message_to_runtime, wait
+        (for the engine thread) and rest (scheduling, smoothing, publishing), added up.
 
     Raises:
         DemoError: a process ended early or no group was answered.
     """
     os.environ.setdefault("ROS_DOMAIN_ID", str(random.randint(1, 100)))
     os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
-    import rclpy
-    from rclpy.executors import SingleThreadedExecutor
-    from rclpy.parameter import Parameter
-
-    from ..node import DecisionNode
-
     rclpy.init()
     executor = SingleThreadedExecutor()
     node = DecisionNode(parameter_overrides=[Parameter("questions_file", value=questions)])
@@ -40,7 +41,7 @@ def bench_tick(seconds: float = 20.0, questions: str = "desk", width: int = 640,
     spinning = threading.Thread(target=executor.spin, daemon=True)
     spinning.start()
     try:
-        with process("vlm_decisions.sim.camera", f"width:={width}",
+        with process("vlm_decisions.ros.sim_camera", f"width:={width}",
                      f"height:={height}") as camera:
             end = time.monotonic() + START_S
             while (stats := node.snapshot().runtime) is None or stats.ticks < 4:
@@ -61,12 +62,14 @@ def bench_tick(seconds: float = 20.0, questions: str = "desk", width: int = 640,
         node.destroy_node()
         rclpy.try_shutdown()
     total = last.tick_ms["total"]
+    outside_ms = message.p50 + last.tick_ms["wait"].p50 + last.tick_ms["rest"].p50
     return {
         "groups": last.groups - first.groups,
         "answered": last.ticks - first.ticks,
         "dropped": sum(last.dropped.values()) - sum(first.dropped.values()),
         "questions": len(last.rates_hz),
         "message_to_runtime_ms": {"p50": message.p50, "p95": message.p95},
+        "outside_model_ms": outside_ms,
         "tick_ms": {"p50": total.p50, "p95": total.p95},
         "stages_ms": {name: ms.p50 for name, ms in last.tick_ms.items()},
     }

@@ -1,0 +1,144 @@
+"""A viewer for tests: the real server on a free port, with a source that only keeps book."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import math
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from websockets.sync.client import ClientConnection, connect
+
+from vlm_decisions.decision import Decision
+from vlm_decisions.questions import Question, QuestionBook
+from vlm_decisions.viewer.app import ViewerApp
+from vlm_decisions.viewer.board import Board
+from vlm_decisions.viewer.complaints import Complaints
+from vlm_decisions.viewer.pictures import Pictures
+from vlm_decisions.viewer.server import Server
+from vlm_decisions.viewer.source import SourceError, System
+
+
+def decision(question_id: str = "person", answer: str = "yes", p: float = 0.9, **changes: Any
+             ) -> Decision:
+    values: dict[str, Any] = {
+        "p_raw": p, "options": (), "probabilities": (), "tier": 2, "depth": 4,
+        "t_start_ns": 1_000_000_000, "t_end_ns": 2_000_000_000, "t_decided_ns": 2_250_000_000,
+        "changed": False, "since_ns": 1_000_000_000, "model": "fake", **changes}
+    return Decision(question_id, answer, math.nan if answer == "unknown" else p, **values)
+
+
+class BookSource:
+    """Holds its questions in a book; `fail` is raised by the next request."""
+
+    kind, name = "test", "/test_node"
+
+    def __init__(self, board: Board) -> None:
+        self.board = board
+        self.book = QuestionBook([Question("person", "Is a person present?")])
+        self.fail: Exception | None = None
+        self.watched: list[frozenset[str]] = []
+        board.questions(self.book)
+        board.link(True, "")
+        board.system(System(state="active", model="fake"))
+
+    def _act(self, what: str) -> str:
+        if self.fail is not None:
+            fail, self.fail = self.fail, None
+            raise fail
+        self.board.questions(self.book)
+        return what
+
+    def add(self, question: Question) -> str:
+        self.book.add(question)
+        return self._act(f"added '{question.id}'")
+
+    def remove(self, question_id: str) -> str:
+        self.book.remove(question_id)
+        return self._act(f"removed '{question_id}'")
+
+    def change(self, question_id: str, changes: dict[str, float]) -> str:
+        self.book.replace(question_id, **changes)
+        return self._act(f"changed '{question_id}'")
+
+    def ask(self, question: Question, timeout_s: float) -> Decision:
+        self._act("")
+        if "nothing" in question.text:
+            raise SourceError("4 asks are waiting already")
+        return decision("ask", "no", 0.25)
+
+    def watch(self, channels: frozenset[str]) -> None:
+        self.watched.append(channels)
+
+
+class Site:
+    """A served viewer: `call` sends a request, `live` opens a live connection."""
+
+    def __init__(self, host: str = "127.0.0.1", names: tuple[str, ...] = ()) -> None:
+        self.said: list[str] = []
+        complain = Complaints(self.said.append)
+        self.board, self.pictures = Board(), Pictures(complain)
+        self.source = BookSource(self.board)
+        self.app = ViewerApp(self.source, self.board, self.pictures, complain, host, names)
+        self.server = Server(host, 0)
+        self.port = self.server.port
+
+    def call(self, method: str, path: str, body: Any = None, *, raw: bytes | None = None,
+             kind: str = "application/json", **headers: str) -> tuple[int, Any]:
+        """Return (status, decoded JSON or text); `_` in a header's name stands for `-`."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        data = raw if raw is not None else None if body is None else json.dumps(body).encode()
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        if data is not None and kind:
+            named["Content-Type"] = kind
+        connection.request(method, path, data, named)
+        response = connection.getresponse()
+        text = response.read().decode()
+        self.headers = response.headers
+        connection.close()
+        is_json = response.headers.get_content_type() == "application/json"
+        return response.status, json.loads(text) if is_json else text
+
+    def live(self, **options: Any) -> ClientConnection:
+        return connect(f"ws://127.0.0.1:{self.port}/live", proxy=None, open_timeout=60, **options)
+
+
+@contextlib.contextmanager
+def site(**options: Any) -> Iterator[Site]:
+    served = Site(**options)
+    served.server.start(served.app.asgi)
+    try:
+        yield served
+    finally:
+        served.server.stop()
+
+
+def until(socket: ClientConnection, wanted: Any, *, ack: bool = True,
+          timeout_s: float = 20.0) -> Any:
+    """Return the first message for which `wanted(message)` is true; bytes are pictures."""
+    while True:
+        data = socket.recv(timeout=timeout_s)
+        message = data if isinstance(data, bytes) else json.loads(data)
+        if ack and (isinstance(message, bytes) or message["type"] == "state"):
+            socket.send(json.dumps({"got": "picture" if isinstance(message, bytes) else "state"}))
+        if wanted(message):
+            return message
+
+
+def wait_for(what: Callable[[], Any], timeout_s: float = 20.0) -> Any:
+    """Return the first true value of `what`, asked again and again; fail after `timeout_s`."""
+    end = time.monotonic() + timeout_s
+    while time.monotonic() < end:
+        value = what()
+        if value:
+            return value
+        time.sleep(0.02)
+    raise AssertionError(f"still not so after {timeout_s} s")
+
+
+def picture(shade: int = 0, size: tuple[int, int] = (48, 64)) -> np.ndarray:
+    return np.full((*size, 3), shade, np.uint8)

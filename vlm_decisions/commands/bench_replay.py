@@ -1,0 +1,93 @@
+"""`vlm-decisions bench replay`: a recording with its truth, answered in several ways, scored."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+from .arguments import Commands, positive
+
+
+def add(what: Commands) -> None:
+    replay = what.add_parser("replay", help="a recording with its truth, answered and scored")
+    replay.add_argument("recording", metavar="BAG|VIDEO")
+    replay.add_argument("--truth", metavar="T",
+                        help="file of segments (YAML or JSON), or topic [the bag's own]")
+    pace = replay.add_mutually_exclusive_group()
+    pace.add_argument("--fast", action="store_true", default=True,
+                      help="through the runtime, as fast as it goes, the same each time [this]")
+    pace.add_argument("--realtime", action="store_true",
+                      help="through the node, over DDS, at the recording's own pace")
+    replay.add_argument("--modes", default="stream", metavar="M,M",
+                        help="ways to answer: stream, window, recent4, tier1, tier2, "
+                             "no_hysteresis, or all [stream]")
+    replay.add_argument("--recent", type=int, default=4, metavar="N",
+                        help="single frames of the mode recentN [4]")
+    replay.add_argument("--latency", choices=("measured", "none"), default="measured",
+                        help="of --fast: seconds measured here, or none at all [measured]")
+    replay.add_argument("--model", default="sim_desk")
+    replay.add_argument("--questions", default="desk", help="shipped set or YAML file [desk]")
+    replay.add_argument("--topic", metavar="T", help="of the images, where there are several")
+    replay.add_argument("--stamps", choices=("header", "arrival"), default="header",
+                        help="frame time: of the header, or of the recording [header]")
+    replay.add_argument("--ignore-unknown", action="store_true",
+                        help="leave out truth about questions that are not asked")
+    replay.add_argument("--limit", type=positive, metavar="S", help="play only so many seconds")
+    replay.add_argument("--rounds", type=int, default=1000, help="of the bootstrap [1000]")
+    replay.add_argument("--json", metavar="F")
+    replay.add_argument("--html", metavar="F", help="report in one file")
+    replay.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from .. import resources
+    from ..json_file import write_json
+    from ..questions import QuestionBook
+    from ..replay.bench import bench_replay, fast_player, headed
+    from ..replay.live import questions_file
+    from ..replay.modes import chosen
+    from ..replay.report import write_report
+    from ..replay.source import open_recording
+    from ..settings import RuntimeSettings
+
+    book = QuestionBook.load(questions_file(options.questions))
+    modes = chosen(options.modes, options.recent)
+    settings = RuntimeSettings()
+    folders = [resources.share_dir() / "heads"]
+    with open_recording(options.recording, options.truth, book, topic=options.topic,
+                        stamps=options.stamps, ignore_unknown=options.ignore_unknown,
+                        limit_s=options.limit) as recording:
+        from ..engine.engine import Engine
+
+        engine = Engine.load(options.model)
+        heads = headed(engine, book, folders)
+        latency = "realtime" if options.realtime else options.latency
+        if options.realtime:
+            engine = None  # the node loads its own
+            from ..ros.bench_replay import realtime_player
+
+            span_s = recording.truth.stretches[-1].end_ns - recording.truth.stretches[0].start_ns
+            player = realtime_player(options.recording, recording.topic,
+                                     lambda: Engine.load(options.model), settings, folders,
+                                     span_s / 1e9 + 1.0)
+        else:
+            player = fast_player(recording, engine, settings, folders, latency,
+                                 _progress if sys.stderr.isatty() else None)
+        result = bench_replay(recording, book, modes, player, heads, latency=latency,
+                              rounds=options.rounds, tell=print)
+    if options.json:
+        write_json(options.json, result)
+    if options.html:
+        write_report(options.html, result, list(book))
+    return 0
+
+
+_told_s = 0.0
+
+
+def _progress(mode: str, seconds: float) -> None:
+    global _told_s
+    if time.monotonic() - _told_s > 0.5:
+        _told_s = time.monotonic()
+        print(f"\r{mode}: {seconds:.0f} s played ", end="", file=sys.stderr, flush=True)

@@ -1,0 +1,90 @@
+"""Options of the subcommands that read a user's own recordings."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+
+def add_sources(parser: argparse.ArgumentParser) -> None:
+    """Add --videos, --dir, --bag, --topic, --labels, --skip-unlabelled and --cache."""
+    own = parser.add_argument_group(
+        "your own recordings", "Without them the simulated desk is used. Labels are a CSV file: "
+        "source,start_s,end_s,question,label (see docs/studies.md).")
+    own.add_argument("--videos", type=Path, nargs="+", default=[], metavar="F",
+                     help="video files, or folders of them; labels call them by file name")
+    own.add_argument("--dir", type=Path, nargs="+", default=[], metavar="DIR",
+                     help="folders of pictures and videos; called by their path below the folder")
+    own.add_argument("--bag", type=Path, nargs="+", default=[], metavar="BAG",
+                     help="ROS bags; called by file or folder name")
+    own.add_argument("--topic", help="image topic of the bags, where they hold several")
+    own.add_argument("--stamps", choices=("header", "arrival"), default="header",
+                     help="which times of a bag's images count [%(default)s]")
+    own.add_argument("--labels", type=Path, metavar="F", help="CSV file of labels")
+    own.add_argument("--skip-unlabelled", action="store_true",
+                     help="leave out recordings that no label names, instead of refusing")
+    parser.add_argument("--cache", type=Path, default=Path("runs/features"), metavar="DIR",
+                        help="what was computed is kept here, and a stopped run goes on from it "
+                        "[%(default)s]")
+
+
+def recordings_of(options: argparse.Namespace) -> list[Any]:
+    """Return the recordings that were named; raises SourceError, LabelError."""
+    if not (options.videos or options.dir or options.bag):
+        return []
+    from ..training.labels import LabelError
+    from ..training.recordings import find_recordings
+
+    if options.labels is None:
+        raise LabelError("recordings without labels: give a CSV file with --labels "
+                         "(source,start_s,end_s,question,label)")
+    return find_recordings(options.videos, options.dir, options.bag, options.topic,
+                           options.stamps)
+
+
+def refuse_labels(options: argparse.Namespace) -> None:
+    """Raise LabelError for labels without recordings: the desk has a truth of its own."""
+    if options.labels is not None:
+        from ..training.labels import LabelError
+
+        raise LabelError(f"{options.labels} labels recordings: give them with --videos, --dir or "
+                         "--bag")
+
+
+def names(text: str) -> list[str]:
+    """Read a list ID,ID."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def head_paths(options: argparse.Namespace) -> list[Path]:
+    """Return the folders of heads: those given, else those that come with the package."""
+    from .. import resources
+
+    return options.heads or [resources.share_file("heads")]
+
+
+def heads_for(options: argparse.Namespace, engine: Any) -> list[Any]:
+    """Return the heads made for the engine; a given one that is not raises HeadError."""
+    from ..tiers.heads import load_heads, require_heads
+
+    if options.heads:
+        return require_heads(options.heads, engine.fingerprint, engine.pixel_budget)
+    heads, refused = load_heads(head_paths(options), engine.fingerprint, engine.pixel_budget)
+    for reason in refused.values():
+        print(f"left out: {reason}")
+    return heads
+
+
+def count(least: int) -> Any:
+    """Return an argument type: a whole number from `least` on."""
+    def read(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = least - 1
+        if value < least:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} on")
+        return value
+
+    return read

@@ -1,0 +1,123 @@
+"""When to say yes and when to say no: `enter` and `exit`, fitted on what wrong answers cost.
+
+The cost of a question's answers over time, per event. An event is a change of the truth, or the
+beginning of a recording. Being wrong (or uncertain) costs its length over `patience_s`, at most 1:
+an event answered late costs a part, one that is missed costs 1. Each change to a wrong answer while
+the truth stays, a flicker, costs `flicker` besides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+PATIENCE_S = 2.0
+FLICKER = 0.5
+STEP = 0.05
+YES, NO, UNSURE = 1, 0, -1
+
+
+@dataclass(frozen=True)
+class Track:
+    """A question over one recording, group by group.
+
+    t_s: when the group ends. p: P(yes) before smoothing. truth: 1, 0, or -1 where it is not known.
+    fresh: groups before which smoothing and answer are forgotten (a gap). All (N,).
+    """
+
+    t_s: np.ndarray
+    p: np.ndarray
+    truth: np.ndarray
+    fresh: np.ndarray
+
+
+def grid() -> tuple[np.ndarray, np.ndarray]:
+    """Return the pairs (enter, exit) that are tried, (K,) each."""
+    levels = np.arange(STEP, 1.0 - STEP / 2, STEP).round(3)
+    pairs = [(enter, leave) for enter in levels for leave in levels if leave < enter]
+    return np.array([pair[0] for pair in pairs]), np.array([pair[1] for pair in pairs])
+
+
+def event_cost(tracks: Sequence[Track], ema: float, enter: np.ndarray, leave: np.ndarray, *,
+               patience_s: float = PATIENCE_S, flicker: float = FLICKER) -> np.ndarray:
+    """Return the mean cost per event of each pair (enter, leave), (K,).
+
+    ema: weight of the newest P(yes), as the question has it.
+    """
+    cost, events = _costs(tracks, ema, enter, leave, patience_s, flicker)
+    return cost.sum(axis=0) / max(1, events.sum())
+
+
+def fit_thresholds(tracks: Sequence[Track], ema: float, *, patience_s: float = PATIENCE_S,
+                   flicker: float = FLICKER) -> tuple[float, float]:
+    """Return the pair (enter, exit) nearest to the defaults that is as good as the best.
+
+    The cost is averaged over neighbouring pairs first: a pair that is good only by itself was good
+    by chance. As good as the best is what costs at most one standard error (over recordings) more,
+    so that few recordings do not move the thresholds far.
+    """
+    enter, leave = grid()
+    costs, events = _costs(tracks, ema, enter, leave, patience_s, flicker)
+    cost = costs.sum(axis=0) / max(1, events.sum())
+    near = ((np.abs(enter[:, None] - enter) < 1.5 * STEP)
+            & (np.abs(leave[:, None] - leave) < 1.5 * STEP))
+    smooth = (near * cost).sum(axis=1) / near.sum(axis=1)
+    best, error = int(np.argmin(smooth)), 0.0
+    if len(tracks) > 1:
+        rest = costs[:, best] - cost[best] * events
+        error = float(np.sqrt(rest.var(ddof=1) * len(tracks)) / max(1, events.sum()))
+    off = np.abs(enter - 0.65) + np.abs(leave - 0.35)
+    chosen = int(np.argmin(np.where(smooth <= smooth[best] + error + 1e-9, off, np.inf)))
+    return float(enter[chosen]), float(leave[chosen])
+
+
+def answers(track: Track, ema: float, enter: np.ndarray, leave: np.ndarray) -> np.ndarray:
+    """Return the bus's answers under each pair, int8 (N, K): 1 yes, 0 no, -1 uncertain."""
+    out = np.empty((len(track.p), len(enter)), np.int8)
+    smoothed, answer = None, np.full(len(enter), UNSURE, np.int8)
+    for i, p in enumerate(track.p):
+        if smoothed is None or track.fresh[i]:
+            smoothed, answer = float(p), np.full(len(enter), UNSURE, np.int8)
+        else:
+            smoothed = ema * float(p) + (1.0 - ema) * smoothed
+        answer = np.where(smoothed >= enter, YES, np.where(smoothed <= leave, NO, answer))
+        out[i] = answer
+    return out
+
+
+def _costs(tracks: Sequence[Track], ema: float, enter: np.ndarray, leave: np.ndarray,
+           patience_s: float, flicker: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return what each recording costs under each pair, (R, K), and its events, (R,)."""
+    found = [_track_cost(track, ema, enter, leave, patience_s, flicker) for track in tracks]
+    return (np.array([cost for cost, _ in found]).reshape(len(found), len(enter)),
+            np.array([count for _, count in found], int))
+
+
+def _track_cost(track: Track, ema: float, enter: np.ndarray, leave: np.ndarray,
+                patience_s: float, flicker: float) -> tuple[np.ndarray, int]:
+    said = answers(track, ema, enter, leave)
+    cost, wrong_s = np.zeros(len(enter)), np.zeros(len(enter))
+    events = 0
+    before: int | None = None  # the truth of the group before, None where it is not known
+    for i, truth in enumerate(track.truth):
+        if truth < 0 or track.fresh[i]:
+            cost += np.minimum(1.0, wrong_s / patience_s)
+            wrong_s[:], before = 0.0, None
+            if truth < 0:
+                continue
+        wrong = said[i] != truth
+        if before is None or truth != before:
+            events += 1
+            cost += np.minimum(1.0, wrong_s / patience_s)  # the event before was never told
+            wrong_s[:] = 0.0
+        else:
+            cost += flicker * ((said[i] != said[i - 1]) & wrong)
+            right = ~wrong
+            cost[right] += np.minimum(1.0, wrong_s[right] / patience_s)
+            wrong_s[right] = 0.0
+        if i + 1 < len(track.t_s):
+            wrong_s += np.where(wrong, track.t_s[i + 1] - track.t_s[i], 0.0)
+        before = int(truth)
+    return cost + np.minimum(1.0, wrong_s / patience_s), events
