@@ -127,6 +127,7 @@ class Soak:
         for self._size in SIZES:  # memory is compared after each size was there once
             self._disturb(lambda: self._film(2.0, settle=False))
             self.rig.settle()
+        self.frame_s = 0.0
         self._film(CALM_S)
         kinds: list[str] = []
         while going():
