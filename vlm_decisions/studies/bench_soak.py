@@ -135,11 +135,12 @@ class Soak:
                 kinds = self._random.sample(known, len(known))
             kind = kinds.pop()
             self.faults[kind] += 1
-            try:
-                getattr(self, f"do_{kind}")()
-                self._film(CALM_S + self._random.uniform(0.0, 3.0))
-            except Exception:
-                traceback.print_exc()  # to be counted, and the soak goes on
+            calm_s = CALM_S + self._random.uniform(0.0, 3.0)
+            for action in (getattr(self, f"do_{kind}"), lambda s=calm_s: self._film(s)):
+                try:
+                    action()
+                except Exception:
+                    traceback.print_exc()  # to be counted, and the soak goes on
         self.judge.disturbed()
         return self.result()
 
