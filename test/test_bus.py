@@ -148,3 +148,17 @@ def test_calibration_scales_and_shifts_the_logits():
     z = np.exp(2 * np.array([1.0, 0.0, -1.0]))
     assert calibrated(sharp, (1.0, 0.0, -1.0)) == pytest.approx(z / z.sum())
     assert calibrated(plain, (2000.0, -2000.0)) == pytest.approx([1.0, 0.0])
+
+
+@pytest.mark.parametrize("logits", [
+    (math.inf, 0.0), (0.0, -math.inf), (math.nan, 0.0), (math.inf, math.inf)])
+def test_logits_that_are_not_finite_give_no_probability(logits):
+    assert np.isnan(calibrated(Question("q", "?"), logits)).all()
+
+
+@pytest.mark.parametrize("gap", [0.0, 1e-9, -3.0, 700.0, -800.0])
+def test_probabilities_of_two_answers_are_exact_and_add_up(gap):
+    p = calibrated(Question("q", "?", scale=2.0, bias=0.5), (gap, 0.0))
+    x = np.longdouble(2.0) * np.longdouble(gap) + np.longdouble(0.5)
+    assert p[0] == pytest.approx(float(1 / (1 + np.exp(-x))), rel=1e-12)
+    assert p.sum() == 1.0

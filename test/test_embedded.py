@@ -11,16 +11,17 @@ from vlm_decisions.resources import share_file
 from vlm_decisions.studies.score import score
 from vlm_decisions.tiers.heads import Head
 
-CLIPS = 120
+CLIPS = 60
 BARS = {
-    "auroc": {"person": 0.97, "cup": 0.88, "phone": 0.88, "laptop": 0.88, "pen": 0.85,
-              "holding_cup": 0.85, "holding_phone": 0.85, "approaching": 0.72, "receding": 0.72},
-    "heads": {"person": 0.95, "door_open": 0.95, "laptop": 0.95, "approaching": 0.9,
-              "receding": 0.9, "moving_left": 0.9, "moving_right": 0.9},
-    "at least": {"activity_accuracy": 0.7},
-    "at most": {"ece": 0.09},
+    "auroc": {"person": 0.99, "second_person": 0.97, "cup": 0.97, "phone": 0.97, "laptop": 0.97,
+              "pen": 0.95, "door_open": 0.97, "holding_cup": 0.95, "holding_phone": 0.95,
+              "cup_left_of_laptop": 0.92, "phone_right_of_laptop": 0.92, "motion": 0.88},
+    "heads": {"person": 0.98, "cup": 0.97, "phone": 0.97, "laptop": 0.97, "door_open": 0.97,
+              "approaching": 0.97, "receding": 0.97, "moving_left": 0.97, "moving_right": 0.97},
+    "at least": {"activity_accuracy": 0.9},
+    "at most": {"ece": 0.03},
 }
-HEADS_REVERSAL = 0.9
+HEADS_REVERSAL = 0.95
 
 
 @pytest.fixture(scope="module")

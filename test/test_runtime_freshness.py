@@ -7,6 +7,7 @@ from fakes import START_NS, Bench, Camera, FakeEngine
 
 from vlm_decisions.decision import NO, TIER_HEALTH, UNKNOWN, YES
 from vlm_decisions.frames import NS
+from vlm_decisions.questions import Question
 
 ONE = "- {id: person, text: is there a person}"
 
@@ -137,6 +138,22 @@ def test_the_clock_going_backwards_resets():
     bench.shoot(-96.875)
     bench.run(-96.5, check_s=None)
     assert bench.answers("person")[-1] == YES
+
+
+def test_an_engine_that_hangs_is_noticed_after_the_clock_went_back_behind_an_addition():
+    bench = Bench(ONE)
+    bench.clock.now_ns += 100 * NS
+    bench.runtime.push(bench.camera.frame(bench.clock.now_ns))
+    bench.runtime.add_question(Question("late", "late"))
+    bench.clock.now_ns -= 100 * NS
+    bench.film(0, 10)
+    bench.run(3)
+    assert bench.answers("late")[-1] == bench.answers("person")[-1] == YES
+    bench.engine.ask_s = 6.0
+    bench.run(4, check_s=None)
+    for name in ("late", "person"):
+        reasons = [d.reason for d in bench.of(name) if d.answer == UNKNOWN]
+        assert any(reason.startswith("no answer for") for reason in reasons), name
 
 
 def test_reset_by_hand():

@@ -154,6 +154,7 @@ class Answers:
             self._reporter.reset()
             self._clear_since_ns = None
             self._health_unknown_ns = None
+            self._added_ns.clear()  # of a time that may lie ahead now
             self._arrived_ns = None
             self._unusable = ""
             self._absence = f"no image since {reason}"

@@ -178,10 +178,19 @@ def calibrated(question: Question, logits: Sequence[float] | np.ndarray) -> np.n
     scale * logits.
     """
     z = question.scale * np.asarray(logits, np.float64)
-    if question.kind == "yes_no":
-        z = z + np.array([question.bias, 0.0])
+    if question.kind == "yes_no" and z.shape == (2,):
+        p = _sigmoid(float(z[0] - z[1]) + question.bias)
+        return np.array((p, 1.0 - p))
     z = np.exp(z - np.max(z))
     return z / z.sum()
+
+
+def _sigmoid(x: float) -> float:
+    """Return 1 / (1 + exp(-x)), NaN for what is not finite; for one number quicker than numpy."""
+    if not math.isfinite(x):
+        return math.nan
+    small = math.exp(-abs(x))
+    return (1.0 if x >= 0 else small) / (1.0 + small)
 
 
 def _checked(question: Question, probabilities: Sequence[float] | np.ndarray) -> np.ndarray:

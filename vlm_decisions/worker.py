@@ -73,7 +73,8 @@ class Worker:
         self._last: Group | None = None
         self._origin_ns = 0
         self._faulty: set[Question] = set()  # failed when last asked: kept out of the batch
-        self._model_s = 0.0  # time spent in engine and heads since the group's turn began
+        self._began_s = 0.0  # the group's turn, on the meter's timer
+        self._model_s = 0.0  # of the time since then, what engine and heads took
 
     @property
     def newest(self) -> Group | None:
@@ -96,13 +97,9 @@ class Worker:
 
         Returns whether Tier 2 questions were put off because of the backlog.
         """
-        began, self._model_s = self._meter.timer(), 0.0
-        try:
+        self._began_s, self._model_s = self._meter.timer(), 0.0
+        with self._meter.stage("total"):
             return self._process(group, questions, sink, backlog)
-        finally:
-            total_s = self._meter.timer() - began
-            self._meter.note("total", total_s)
-            self._meter.note("rest", total_s - self._model_s)
 
     def ask(self, question: Question) -> tuple[np.ndarray, Evidence]:
         """Answer one question about the newest group. Raises what the engine raises."""
@@ -135,7 +132,6 @@ class Worker:
             self._origin_ns = group.t_start_ns
             self._meter.count("segments")
         self._last = group
-        began = self._meter.timer()
         try:
             with self._modelling("vision"):
                 features = self.engine.encode([frame.image for frame in group.frames])
@@ -153,7 +149,7 @@ class Worker:
         due = self._scheduler.due(questions, group.t_end_ns)
         self._faulty.intersection_update(questions)
         self._tier1(due, sink)
-        self._meter.note("tier_1", self._meter.timer() - began)
+        self._meter.note("tier_1", self._meter.timer() - self._began_s)
         vlm = [question for question in due if self._head(question) is None]
         vlm = self._refuse_headless(vlm, sink)
         if not any(self._is_vlm(question) for question in questions):
@@ -231,8 +227,7 @@ class Worker:
             if isinstance(answer, HeadError):
                 self._fault(question, _text(answer), self._evidence(group, TIER_HEADS), sink)
             else:
-                self._faulty.discard(question)
-                sink.answered(question, *answer)
+                self._answered(question, *answer, sink)
 
     def _predict(self, head: Head, question: Question) -> tuple[np.ndarray, Evidence]:
         window = list(self._window)[-head.window_groups :]
@@ -327,10 +322,16 @@ class Worker:
         probabilities = calibrated(question, readout.logits)
         evidence = self._evidence_vlm(readout.depth)
         if np.isfinite(probabilities).all():
-            self._faulty.discard(question)
-            sink.answered(question, probabilities, evidence)
+            self._answered(question, probabilities, evidence, sink)
         else:
             self._fault(question, "the model's output is not finite", evidence, sink)
+
+    def _answered(
+        self, question: Question, probabilities: np.ndarray, evidence: Evidence, sink: Sink
+    ) -> None:
+        self._faulty.discard(question)
+        sink.answered(question, probabilities, evidence)
+        self._meter.note("outside", self._meter.timer() - self._began_s - self._model_s)
 
     def _catch_up(self) -> None:
         """Append what the stream lacks; from the window, where its state is spoilt."""

@@ -26,8 +26,8 @@ def bench_tick(seconds: float = 20.0, questions: str = "desk", width: int = 640,
         whatever cause. questions: standing. message_to_runtime_ms: p50 and p95 from the image
         message to the end of `push` (conversion and camera health included). tick_ms: p50 and p95
         from a group's turn to its last decision. stages_ms: p50 by stage. outside_model_ms: what
-        lies between a message and its decisions beside the model: p50 of message_to_runtime, wait
-        (for the engine thread) and rest (scheduling, smoothing, publishing), added up.
+        lies between a message and a decision beside the model: p50 of message_to_runtime, wait (for
+        the engine thread) and outside (scheduling, smoothing, publishing), added up.
 
     Raises:
         DemoError: a process ended early or no group was answered.
@@ -62,7 +62,7 @@ def bench_tick(seconds: float = 20.0, questions: str = "desk", width: int = 640,
         node.destroy_node()
         rclpy.try_shutdown()
     total = last.tick_ms["total"]
-    outside_ms = message.p50 + last.tick_ms["wait"].p50 + last.tick_ms["rest"].p50
+    outside_ms = message.p50 + last.tick_ms["wait"].p50 + last.tick_ms["outside"].p50
     return {
         "groups": last.groups - first.groups,
         "answered": last.ticks - first.ticks,
