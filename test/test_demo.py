@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -35,6 +37,23 @@ def test_demo_says_which_part_failed(tmp_path):
     done = command("demo", "--seconds", "5", "--questions", str(tmp_path / "absent.yaml"))
     assert done.returncode == 1
     assert "absent.yaml" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_terminated_demo_leaves_no_process():
+    """Its nodes hear nothing of a TERM that is sent to the command alone."""
+    demo = subprocess.Popen([sys.executable, "-m", "vlm_decisions.cli", "demo", "--quiet"])
+
+    def children() -> list[int]:
+        tasks = Path(f"/proc/{demo.pid}/task/{demo.pid}/children").read_text()
+        return [int(pid) for pid in tasks.split()]
+
+    end = time.monotonic() + 60
+    while not (started := children()) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert started, "the demo started no process"
+    demo.terminate()
+    assert demo.wait(20) == 130
+    assert not [pid for pid in started if Path(f"/proc/{pid}").exists()]
 
 
 def test_bench_tick_reports_its_keys(tmp_path):

@@ -49,7 +49,7 @@ def test_line(t, start):
     q, k, v, decay, strength, memory = inputs(1, t)
     memory = memory if start == "given" else None
     want, states = recurrence(q, k, v, decay, strength, memory)
-    y, state = scan(*as_mx(q, k, v, decay, strength, memory), chunk=64, want_state=True)
+    y, (state,) = scan(*as_mx(q, k, v, decay, strength, memory), chunk=64, ends=[t])
     assert np.abs(np.array(y) - want).max() < 2e-5
     assert np.abs(np.array(state) - states[0]).max() < 2e-5
 
@@ -58,25 +58,36 @@ def test_line(t, start):
 def test_rows_start_from_one_memory(t):
     q, k, v, decay, strength, memory = inputs(5, t)
     want, _ = recurrence(q, k, v, decay, strength, memory)
-    y, state = scan(*as_mx(q, k, v, decay, strength, memory), chunk=32, want_state=False)
-    assert state is None
+    y, states = scan(*as_mx(q, k, v, decay, strength, memory), chunk=32)
+    assert states == []
     assert np.abs(np.array(y) - want).max() < 2e-5
-    lost, _ = scan(*as_mx(q, k, v, decay, strength, None), chunk=32, want_state=False)
+    lost, _ = scan(*as_mx(q, k, v, decay, strength, None), chunk=32)
     assert np.abs(np.array(lost) - want).max() > 0.1  # the memory matters
 
 
 def test_a_cut_changes_nothing():
     q, k, v, decay, strength, memory = inputs(1, 100)
-    whole, _ = scan(*as_mx(q, k, v, decay, strength, memory), chunk=64, want_state=True)
+    whole, _ = scan(*as_mx(q, k, v, decay, strength, memory), chunk=64)
     for cut in (1, 36, 64, 99):
-        _, state = scan(
-            *as_mx(*(a[:, :cut] for a in (q, k, v, decay, strength)), memory),
-            chunk=64,
-            want_state=True,
-        )
+        first = as_mx(*(a[:, :cut] for a in (q, k, v, decay, strength)), memory)
+        _, (state,) = scan(*first, chunk=64, ends=[cut])
         rest = [a[:, cut:] for a in (q, k, v, decay, strength)]
-        y, _ = scan(*as_mx(*rest), state, chunk=64, want_state=True)
+        y, _ = scan(*as_mx(*rest), state, chunk=64)
         assert np.abs(np.array(y) - np.array(whole)[:, cut:]).max() < 2e-5
+
+
+@pytest.mark.parametrize("ends", [[1], [1, 64], [40, 100], [63, 64, 65], [99, 130]])
+@pytest.mark.parametrize("start", ["zero", "given"])
+def test_the_memory_at_any_place(ends, start):
+    """A group's state is read off inside a chunk that goes on with the questions' trunk."""
+    q, k, v, decay, strength, memory = inputs(1, 130)
+    memory = memory if start == "given" else None
+    _, got = scan(*as_mx(q, k, v, decay, strength, memory), chunk=64, ends=ends)
+    for end, state in zip(ends, got, strict=True):
+        cut = (a[:, :end] for a in (q, k, v, decay, strength))
+        _, states = recurrence(*cut, memory)
+        assert state.shape == (H, V, K)
+        assert np.abs(np.array(state) - states[0]).max() < 2e-5
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8, 17, 33, 64])
@@ -93,7 +104,7 @@ def test_strong_decay_does_not_overflow():
     q, k, v, _, strength, memory = inputs(1, 64)
     decay = np.full((1, 64, H), -40.0)
     want, _ = recurrence(q, k, v, decay, strength, memory)
-    y, state = scan(*as_mx(q, k, v, decay, strength, memory), chunk=64, want_state=True)
+    y, (state,) = scan(*as_mx(q, k, v, decay, strength, memory), chunk=64, ends=[64])
     assert np.isfinite(np.array(y)).all()
     assert np.isfinite(np.array(state)).all()
     assert np.abs(np.array(y) - want).max() < 2e-5

@@ -6,12 +6,22 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from vlm_decisions.measures import auroc, balanced_accuracy, calibration_of, ece, interval
+from vlm_decisions.measures import (
+    auroc,
+    balanced_accuracy,
+    brier,
+    calibration_bins,
+    calibration_of,
+    ece,
+    interval,
+    log_loss,
+)
 
 
 def test_ranking():
     truth = [True, True, False, False]
     assert auroc(truth, np.array([0.9, 0.4, 0.6, 0.1])) == 0.75
+    assert auroc([True, False], [0.5, 0.5]) == 0.5
     assert auroc([True, True], np.array([0.1, 0.2])) is None
     rng = np.random.default_rng(0)
     told, p = rng.random(300) < 0.3, rng.random(300).round(1)  # with ties
@@ -28,6 +38,12 @@ def test_calibration():
     p = rng.random(60_000)
     right = rng.random(60_000) < p
     assert ece(right, p) < 0.01 < ece(right, p**3)
+    p, truth = [0.1, 0.3, 0.7, 0.9], [False, True, True, True]
+    assert calibration_bins(truth, p, 2) == [(pytest.approx(0.2), 0.5, 2),
+                                             (pytest.approx(0.8), 1.0, 2)]
+    assert ece(truth, p, 2) == pytest.approx((0.3 * 2 + 0.2 * 2) / 4)
+    assert brier(truth, p) == pytest.approx((0.01 + 0.49 + 0.09 + 0.01) / 4)
+    assert log_loss([True], [0.0]) == pytest.approx(-np.log(1e-6))
     found = calibration_of(np.array([0.8, 0.3]), np.array([True, False]))
     assert found["brier"] == pytest.approx((0.04 + 0.09) / 2)
     assert found["log_loss"] == pytest.approx(-(np.log(0.8) + np.log(0.7)) / 2)

@@ -10,40 +10,14 @@ import pytest
 from vlm_decisions.replay.metrics import (
     Run,
     Timed,
-    auroc,
     bootstrap,
-    brier,
-    calibration_bins,
     changes,
     credit,
-    ece,
     event_matches,
-    log_loss,
     readiness,
     timeliness_f1,
     timely_matches,
 )
-
-
-def test_auroc():
-    # Pairs (positive, negative): 0.9 > 0.4, 0.9 > 0.6, 0.5 > 0.4, 0.5 < 0.6: 3 of 4.
-    assert auroc([0.9, 0.4, 0.5, 0.6], [True, False, True, False]) == 0.75
-    assert auroc([0.5, 0.5], [True, False]) == 0.5
-    assert auroc([0.1, 0.2, 0.3], [False, False, True]) == 1.0
-    assert math.isnan(auroc([0.1, 0.2], [True, True]))
-
-
-def test_calibration():
-    p, truth = [0.1, 0.3, 0.7, 0.9], [False, True, True, True]
-    assert calibration_bins(p, truth, 2) == [(pytest.approx(0.2), 0.5, 2),
-                                             (pytest.approx(0.8), 1.0, 2)]
-    assert ece(p, truth, 2) == pytest.approx((0.3 * 2 + 0.2 * 2) / 4)
-    assert ece([0.5] * 4, [True, False, True, False], 1) == 0.0
-    assert brier(p, truth) == pytest.approx((0.01 + 0.49 + 0.09 + 0.01) / 4)
-    assert log_loss([0.5, 0.25], [True, False]) == pytest.approx(
-        -(math.log(0.5) + math.log(0.75)) / 2)
-    assert log_loss([0.0], [True]) == pytest.approx(-math.log(1e-6))
-    assert math.isnan(ece([], [])) and math.isnan(brier([], [])) and math.isnan(log_loss([], []))
 
 
 def test_credit_follows_the_definition():

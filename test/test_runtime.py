@@ -1,5 +1,8 @@
 """Scheduling of the runtime, on simulated time: nothing here waits."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 from fakes import START_NS, Bench, FakeEngine
@@ -368,3 +371,22 @@ def test_step_raises_the_load_error():
     runtime = Runtime(broken, QuestionBook(), on_decision=print)
     with pytest.raises(OSError, match="no such model"):
         runtime.step()
+
+
+def test_no_image_is_kept_once_its_group_is_answered():
+    """A window holds features; its images would be hundreds of megabytes of a large camera's."""
+    bench = Bench(ONE)
+    kept = []
+    image = bench.camera.image
+
+    def remembered():
+        made = image()
+        kept.append(weakref.ref(made))
+        return made
+
+    bench.camera.image = remembered
+    bench.film(0, 10)
+    bench.run(10)
+    gc.collect()
+    # The camera's health compares with the newest, and the sampler may hold another.
+    assert len(kept) == 80 and sum(ref() is not None for ref in kept) <= 3

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from . import __version__
 from .commands import bench, calibrate, check, demo, record, replay, run, study, train, view
@@ -16,7 +19,8 @@ def main(args: Sequence[str] | None = None) -> int:
     options = parser.parse_args(args)
     command: Callable[[argparse.Namespace], int] = options.run
     try:
-        return command(options)
+        with _terminable():
+            return command(options)
     except KeyboardInterrupt:
         return 130
     except (ValueError, OSError, RuntimeError) as error:
@@ -25,6 +29,19 @@ def main(args: Sequence[str] | None = None) -> int:
     except ImportError as error:
         print(f"vlm-decisions: {error}\n{_needs(error)}", file=sys.stderr)
         return 1
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Let SIGTERM end a command as Ctrl-C does: its processes are ended, its files closed."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _needs(error: ImportError) -> str:

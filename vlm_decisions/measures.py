@@ -1,4 +1,4 @@
-"""What probabilities are worth: ranking, calibration, intervals. scikit-learn does the sums."""
+"""What probabilities are worth: ranking, calibration, intervals."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ BINS = 15
 
 
 def auroc(truth: np.ndarray, p: np.ndarray) -> float | None:
-    """Return the area under the ROC curve; None where there is one answer only."""
-    from scipy.stats import rankdata
+    """Return the area under the ROC curve, ties counting half; None where there is one answer only.
 
+    It is the Mann-Whitney statistic, a tenth of the time of a curve: bootstraps need many.
+    """
     truth = np.asarray(truth, bool)
     yes, no = int(truth.sum()), int((~truth).sum())
     if not yes or not no:
         return None
-    # The Mann-Whitney statistic: a tenth of the time of sklearn's curve, for bootstraps.
-    return float((rankdata(p)[truth].sum() - yes * (yes + 1) / 2) / (yes * no))
+    _, inverse, counts = np.unique(np.asarray(p, float), return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[inverse]  # the mean rank of equal values
+    return float((ranks[truth].sum() - yes * (yes + 1) / 2) / (yes * no))
 
 
 def balanced_accuracy(truth: np.ndarray, said: np.ndarray) -> float | None:
@@ -31,23 +33,35 @@ def balanced_accuracy(truth: np.ndarray, said: np.ndarray) -> float | None:
     return float((right[truth].mean() + right[~truth].mean()) / 2)
 
 
-def ece(truth: np.ndarray, p: np.ndarray, bins: int = BINS) -> float:
-    """Return the expected calibration error of P(yes) over bins of equal mass."""
+def calibration_bins(truth: np.ndarray, p: np.ndarray,
+                     bins: int = BINS) -> list[tuple[float, float, int]]:
+    """Return (mean p, share true, count) of bins of equal mass, in order of p."""
     truth, p = np.asarray(truth, float), np.asarray(p, float)
     order = np.argsort(p, kind="stable")
-    parts = [part for part in np.array_split(order, bins) if len(part)]
-    return float(sum(abs(p[part].mean() - truth[part].mean()) * len(part) for part in parts)
-                 / len(p))
+    return [(float(p[part].mean()), float(truth[part].mean()), len(part))
+            for part in np.array_split(order, bins) if len(part)]
+
+
+def ece(truth: np.ndarray, p: np.ndarray, bins: int = BINS) -> float:
+    """Return the expected calibration error of P(yes) over bins of equal mass."""
+    return sum(abs(mean - share) * count
+               for mean, share, count in calibration_bins(truth, p, bins)) / len(p)
+
+
+def brier(truth: np.ndarray, p: np.ndarray) -> float:
+    """Return the mean squared error of the probability."""
+    return float(np.mean((np.asarray(p, float) - np.asarray(truth, float)) ** 2))
+
+
+def log_loss(truth: np.ndarray, p: np.ndarray) -> float:
+    """Return the mean negative log likelihood, p clipped to [1e-6, 1 - 1e-6]."""
+    p, truth = np.clip(np.asarray(p, float), 1e-6, 1 - 1e-6), np.asarray(truth, bool)
+    return float(-np.mean(np.log(np.where(truth, p, 1 - p))))
 
 
 def calibration_of(p: np.ndarray, truth: np.ndarray) -> dict[str, float | None]:
     """Return auroc, ece (15 equal-mass bins), brier and log_loss of P(yes)."""
-    from sklearn.metrics import brier_score_loss, log_loss
-
-    truth = np.asarray(truth, bool)
-    return {"auroc": auroc(truth, p), "ece": ece(truth, p),
-            "brier": float(brier_score_loss(truth, p, pos_label=True)),
-            "log_loss": float(log_loss(truth, p, labels=[False, True]))}
+    return {of.__name__: of(truth, p) for of in (auroc, ece, brier, log_loss)}
 
 
 def interval(measure: Callable[[np.ndarray], float | None], count: int, rng: np.random.Generator,

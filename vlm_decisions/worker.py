@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,13 +21,7 @@ from .questions import Question
 from .scheduler import CostModel, Scheduler, within_budget
 from .stats import Meter
 from .tiers.heads import Head, HeadError, Pooled, sigmoid
-
-
-@dataclass(frozen=True, eq=False)
-class _Item:
-    group: Group
-    features: Pooled
-    t_s: float
+from .window import Item, Seen, cosine_distance
 
 
 class Worker:
@@ -66,18 +59,18 @@ class Worker:
         self._budget_s = budget_s
         self._cost = CostModel()
         self._stream = engine.stream(window_groups=window_groups, mode=mode)
-        self._window: deque[_Item] = deque(maxlen=window_groups)
-        self._pending: deque[_Item] = deque()  # encoded, not yet appended
+        self._window: deque[Item] = deque(maxlen=window_groups)
+        self._pending: deque[Item] = deque()  # encoded, not yet appended
         self._starts_ns: deque[int] = deque(maxlen=4 * window_groups)
         self._must_reset = False
-        self._last: Group | None = None
+        self._last: Seen | None = None
         self._origin_ns = 0
         self._faulty: set[Question] = set()  # failed when last asked: kept out of the batch
         self._began_s = 0.0  # the group's turn, on the meter's timer
         self._model_s = 0.0  # of the time since then, what engine and heads took
 
     @property
-    def newest(self) -> Group | None:
+    def newest(self) -> Seen | None:
         """The newest group that questions can be asked about, None before the first."""
         return self._window[-1].group if self._window else None
 
@@ -124,9 +117,9 @@ class Worker:
             return False
 
     def _process(
-        self, group: Group, questions: Sequence[Question], sink: Sink, backlog: bool
+        self, taken: Group, questions: Sequence[Question], sink: Sink, backlog: bool
     ) -> bool:
-        last = self._last
+        last, group = self._last, Seen.of(taken)
         if last is None or group.segment != last.segment or group.index != last.index + 1:
             self.restart()
             self._origin_ns = group.t_start_ns
@@ -134,13 +127,13 @@ class Worker:
         self._last = group
         try:
             with self._modelling("vision"):
-                features = self.engine.encode([frame.image for frame in group.frames])
+                features = self.engine.encode([frame.image for frame in taken.frames])
             jump = self._jumped(features)
         except Exception as error:
             self._vision_failed(group, questions, sink, error)
             return False
         t_s = (group.t_start_ns + group.t_end_ns - 2 * self._origin_ns) / (2 * NS)
-        item = _Item(group, features, t_s)
+        item = Item(group, features, t_s)
         self._window.append(item)
         self._pending.append(item)
         self._starts_ns.append(group.t_start_ns)
@@ -172,7 +165,7 @@ class Worker:
             self._model_s += self._meter.timer() - began
 
     def _vision_failed(
-        self, group: Group, questions: Sequence[Question], sink: Sink, error: Exception
+        self, group: Seen, questions: Sequence[Question], sink: Sink, error: Exception
     ) -> None:
         self.restart()
         message = f"vision: {_text(error)}"
@@ -236,7 +229,7 @@ class Worker:
             tier=TIER_HEADS,
             t_start_ns=window[0].group.t_start_ns,
             t_end_ns=window[-1].group.t_end_ns,
-            frame_id=window[-1].group.frames[1].frame_id,
+            frame_id=window[-1].group.frame_id,
             model=f"{self.engine.name}/{head.name}",
         )
         p_yes = sigmoid(logit)  # a head has a temperature of its own: scale, bias are not for it
@@ -352,12 +345,12 @@ class Worker:
             self._starts_ns.clear()
             raise
 
-    def _evidence(self, group: Group, tier: int) -> Evidence:
+    def _evidence(self, group: Seen, tier: int) -> Evidence:
         return Evidence(
             tier=tier,
             t_start_ns=group.t_start_ns,
             t_end_ns=group.t_end_ns,
-            frame_id=group.frames[1].frame_id,
+            frame_id=group.frame_id,
             model=self.engine.name,
         )
 
@@ -369,16 +362,9 @@ class Worker:
             t_start_ns=self._starts_ns[-held] if held else group.t_start_ns,
             t_end_ns=group.t_end_ns,
             depth=int(depth),
-            frame_id=group.frames[1].frame_id,
+            frame_id=group.frame_id,
             model=self.engine.name,
         )
-
-
-def cosine_distance(one: np.ndarray, other: np.ndarray) -> float:
-    """Return 1 - cosine of two vectors, 0 where either has no length."""
-    one, other = np.asarray(one, np.float32), np.asarray(other, np.float32)
-    length = float(np.linalg.norm(one) * np.linalg.norm(other))
-    return 1.0 - float(np.dot(one, other)) / length if length > 0 else 0.0
 
 
 def _text(error: Exception) -> str:

@@ -14,6 +14,7 @@ and never written.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -72,21 +73,16 @@ class DeltaNet:
         if line:
             seen = inputs[None, : line + self.kernel - 1]
             q, k, v = self._heads(fastmath.conv_silu(seen, self.taps))  # (1, T, heads, dim)
-            for start, end in ((0, commit), (commit, line)):
-                if start == end:
-                    continue
-                y, memory = scan(
-                    *(t[:, start:end] for t in (q, k, v)),
-                    decay[None, start:end],
-                    strength[None, start:end],
-                    memory,
-                    chunk=CHUNK,
-                    want_state=end == commit or layout.n_leaf > 0,
-                )
-                outputs.append(y[0])
-                if end == commit:
-                    state.memory = memory
-                    state.window = mx.contiguous(inputs[commit : commit + self.kernel - 1])
+            ends = sorted({commit, line if layout.n_leaf else commit} - {0})
+            y, memories = scan(
+                q, k, v, decay[None, :line], strength[None, :line], memory, chunk=CHUNK, ends=ends
+            )
+            outputs.append(y[0])
+            if commit:
+                state.memory = memories[0]
+                state.window = mx.contiguous(inputs[commit : commit + self.kernel - 1])
+            if memories:
+                memory = memories[-1]
         if want is Want.NOTHING:
             return x[:0]
         if layout.n_leaf:
@@ -116,10 +112,8 @@ class DeltaNet:
             seen = mx.take(inputs, layout.behind(rows, self.kernel - 1), axis=0)
             seen = seen.reshape(rows.n, -1, seen.shape[-1])
             q, k, v = self._heads(fastmath.conv_silu(seen, self.taps))
-            y, _ = scan(
-                q, k, v, _rows(decay, rows), _rows(strength, rows), memory,
-                chunk=LEAF_CHUNK, want_state=False,
-            )  # fmt: skip
+            own = (_rows(decay, rows), _rows(strength, rows))
+            y, _ = scan(q, k, v, *own, memory, chunk=LEAF_CHUNK)
             outputs.append(y.reshape(rows.n * rows.length, self.v_heads, self.v_dim))
         y = outputs[0] if len(outputs) == 1 else mx.concatenate(outputs, axis=0)
         return mx.take(y, layout.back, axis=0)
@@ -152,12 +146,13 @@ def scan(
     memory: mx.array | None,
     *,
     chunk: int,
-    want_state: bool,
-) -> tuple[mx.array, mx.array | None]:
+    ends: Sequence[int] = (),
+) -> tuple[mx.array, list[mx.array]]:
     """Gated delta rule over rows that all start from the same memory.
 
     q, k: (B, T, H, K); v: (B, T, H, V); decay (log), strength: (B, T, H); memory: (H, V, K) or
-    None for zeros. All float32. Returns y (B, T, H, V) and, if wanted and B is 1, the memory.
+    None for zeros. All float32. Returns y (B, T, H, V) and the memories (H, V, K) after ``ends``
+    tokens (rising numbers; only where B is 1).
     """
     b, t, h, _ = q.shape
     n = -(-t // chunk)
@@ -174,40 +169,46 @@ def scan(
 
     q, k, v, decay, strength = (cut(a) for a in (q, k, v, decay, strength))
     log_c = mx.cumsum(decay, axis=-1)
-    c = fastmath.exp(log_c)[..., None]
-    strength = strength[..., None]
-    ratio = log_c[..., :, None] - log_c[..., None, :]
+    before = mx.pad(log_c, [(0, 0)] * (log_c.ndim - 1) + [(1, 0)])  # of the chunk's start, too
+    ratio = log_c[..., :, None] - before[..., None, :]
     ratio = fastmath.exp(ratio + _later(size))  # hidden before exp: it would overflow
+    c, ratio = ratio[..., :1], ratio[..., 1:]
+    strength = strength[..., None]
     kt = k.swapaxes(-1, -2)
     read = ratio * (q @ kt)
     lower = strength * ratio * (k @ kt)
     inverse = invert_unit_lower(lower)
-    ys, state = [], memory
+    ys, memories = [], []
     for i in range(n):
         values = v[i]
-        if state is not None:
-            memory_t = state.swapaxes(-1, -2)  # (H, K, V), the same for all rows at first
+        if memory is not None:
+            memory_t = memory.swapaxes(-1, -2)  # (H, K, V), the same for all rows at first
             values = values - c[i] * (k[i] @ memory_t)
         wrote = inverse[i] @ (strength[i] * values)
         y = read[i] @ wrote
-        if state is not None:
+        if memory is not None:
             y = y + c[i] * (q[i] @ memory_t)
         ys.append(y)
-        if i + 1 < n or want_state:
-            final = fastmath.exp(log_c[i][..., -1:] - log_c[i])[..., None] * wrote
-            grown = final.swapaxes(-1, -2) @ k[i]
-            state = grown if state is None else c[i][..., -1:, :] * state + grown
+        old, local = memory, [end - i * size for end in ends if i * size < end <= (i + 1) * size]
+        more = [size] if i + 1 < n and size not in local else []
+        for end in (*local, *more):
+            left = ratio[i][..., end - 1, :end, None]
+            memory = (left * wrote[..., :end, :]).swapaxes(-1, -2) @ k[i][..., :end, :]
+            if old is not None:
+                memory = c[i][..., end - 1 : end, :] * old + memory
+            if end in local:
+                memories.append(memory[0] if memory.ndim == 4 else memory)
     y = mx.stack(ys, axis=1) if n > 1 else ys[0][:, None]  # (B, n, H, size, V)
-    y = y.transpose(0, 1, 3, 2, 4).reshape(b, n * size, h, -1)[:, :t]
-    if not want_state:
-        return y, None
-    return y, state[0] if state.ndim == 4 else state
+    return y.transpose(0, 1, 3, 2, 4).reshape(b, n * size, h, -1)[:, :t], memories
 
 
 @lru_cache(maxsize=256)
 def _later(size: int) -> mx.array:
-    """Additive mask (size, size) of what comes later. Made of data: it may outlive a thread."""
-    return mx.array(np.triu(np.full((size, size), HIDDEN, np.float32), 1))
+    """Additive mask (size, 1 + size) of what comes later than a token; the chunk's start does not.
+
+    Made of data: it may outlive a thread.
+    """
+    return mx.array(np.triu(np.full((size, size + 1), HIDDEN, np.float32), 2))
 
 
 @lru_cache(maxsize=256)

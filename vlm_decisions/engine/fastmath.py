@@ -107,20 +107,21 @@ def softmax(scores: mx.array, mask: mx.array) -> mx.array:
     rows, columns = scores.shape[-2:]
     inputs, hide = np.asarray(scores).reshape(-1, rows, columns), np.asarray(mask)
     out = np.empty(inputs.shape, np.float32)
-    step = max(1, BLOCK // columns)
+    step = max(1, BLOCK // (columns * len(inputs)))
 
-    def some(parts: Sequence[tuple[int, int]]) -> None:
-        for head, start in parts:
-            y, part = out[head, start : start + step], slice(start, start + step)
-            y[:, :width] = inputs[head, part, :width]
-            np.add(inputs[head, part, width:], hide[part], out=y[:, width:])
-            np.subtract(y, y.max(axis=1, keepdims=True), out=y)
+    def some(starts: Sequence[int]) -> None:
+        for start in starts:
+            part = slice(start, start + step)
+            y = out[:, part]
+            y[..., :width] = inputs[:, part, :width]
+            np.add(inputs[:, part, width:], hide[part], out=y[..., width:])
+            np.subtract(y, y.max(axis=-1, keepdims=True), out=y)
             np.exp(y, out=y)
             np.subtract(y, TINY, out=y)
             np.maximum(y, 0, out=y)
-            np.multiply(y, 1 / y.sum(axis=1, keepdims=True), out=y)
+            np.multiply(y, 1 / y.sum(axis=-1, keepdims=True), out=y)
 
-    _share(some, [(h, start) for h in range(len(inputs)) for start in range(0, rows, step)])
+    _share(some, range(0, rows, step))
     return mx.array(out).reshape(scores.shape)
 
 

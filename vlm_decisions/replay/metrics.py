@@ -44,49 +44,6 @@ class Run:
     segment: int = 0
 
 
-def auroc(p: Sequence[float], truth: Sequence[bool]) -> float:
-    """Return the area under the ROC curve, ties counting half; NaN with one class only."""
-    p, truth = np.asarray(p, float), np.asarray(truth, bool)
-    positive, negative = int(truth.sum()), int((~truth).sum())
-    if not positive or not negative:
-        return float("nan")
-    _, inverse, counts = np.unique(p, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(counts) - (counts - 1) / 2)[inverse]  # mean rank of equal values
-    return float((ranks[truth].sum() - positive * (positive + 1) / 2) / (positive * negative))
-
-
-def calibration_bins(
-    p: Sequence[float], truth: Sequence[bool], bins: int = 15
-) -> list[tuple[float, float, int]]:
-    """Return (mean p, share true, count) of bins of equal mass, in order of p."""
-    p, truth = np.asarray(p, float), np.asarray(truth, float)
-    order = np.argsort(p, kind="stable")
-    return [(float(p[part].mean()), float(truth[part].mean()), len(part))
-            for part in np.array_split(order, min(bins, len(p))) if len(part)] if len(p) else []
-
-
-def ece(p: Sequence[float], truth: Sequence[bool], bins: int = 15) -> float:
-    """Return the expected calibration error over bins of equal mass; NaN of nothing."""
-    found = calibration_bins(p, truth, bins)
-    total = sum(count for *_, count in found)
-    if not total:
-        return float("nan")
-    return sum(abs(mean - share) * count for mean, share, count in found) / total
-
-
-def brier(p: Sequence[float], truth: Sequence[bool]) -> float:
-    """Return the mean squared error of the probability; NaN of nothing."""
-    p, truth = np.asarray(p, float), np.asarray(truth, float)
-    return float(np.mean((p - truth) ** 2)) if len(p) else float("nan")
-
-
-def log_loss(p: Sequence[float], truth: Sequence[bool]) -> float:
-    """Return the mean negative log likelihood, p clipped to [1e-6, 1 - 1e-6]; NaN of nothing."""
-    p = np.clip(np.asarray(p, float), 1e-6, 1 - 1e-6)
-    truth = np.asarray(truth, bool)
-    return float(-np.mean(np.log(np.where(truth, p, 1 - p)))) if len(p) else float("nan")
-
-
 def credit(late_s: float, offset_s: float = 0.5, *, from_edge: bool = False) -> float:
     """
     Return the timeliness T of a prediction `late_s` after its event (negative: before it).

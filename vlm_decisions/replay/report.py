@@ -8,8 +8,9 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from ..measures import calibration_bins
 from ..questions import Question
-from . import metrics, plots
+from . import plots
 
 _STYLE = """
 :root { color-scheme: light; --ink: #1d2733; --soft: #5b6775; --rule: #dfe4ea; --back: #fff; }
@@ -184,7 +185,7 @@ def _calibration(result: Mapping[str, Any], by_id: Mapping[str, Question]) -> st
             pooled += [(p, share) for p, share, count in row["calibration"] for _ in range(count)]
     if not pooled:
         return "<p>no yes/no question was answered</p>"
-    both = metrics.calibration_bins([p for p, _ in pooled], [share for _, share in pooled])
+    both = calibration_bins([share for _, share in pooled], [p for p, _ in pooled])
     drawn = [plots.calibration(both, "all questions", 220)]
     drawn += [plots.calibration(bins, name) for name, bins in curves.items()]
     return f"<div class='many'>{''.join(drawn)}</div>"

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import measures
 from ..decision import TIER_HEALTH, UNCERTAIN, UNKNOWN, YES, Decision
 from ..frames import NS
 from ..questions import Question
@@ -227,15 +228,15 @@ class Scorer:
         truth = (np.array([one.facts[question.id] == YES for _, one in judged], bool) if yes_no
                  else np.array(right, bool))
         row: dict[str, Any] = {}
-        for name, of in (("auroc", metrics.auroc if yes_no else None), ("ece", metrics.ece),
-                         ("brier", metrics.brier), ("log_loss", metrics.log_loss)):
-            row[name] = _finite(of(p, truth)) if of and len(p) else None
+        for name, of in (("auroc", measures.auroc if yes_no else None), ("ece", measures.ece),
+                         ("brier", measures.brier), ("log_loss", measures.log_loss)):
+            row[name] = _finite(of(truth, p)) if of and len(p) else None
             row[f"{name}_ci"] = None
             if row[name] is not None:
                 row[f"{name}_ci"] = self._resampled(
-                    segments, lambda index, of=of: of(p[index], truth[index]))
+                    segments, lambda index, of=of: of(truth[index], p[index]))
         row["calibration"] = [[_finite(a), _finite(b), n]
-                              for a, b, n in metrics.calibration_bins(p, truth)]
+                              for a, b, n in measures.calibration_bins(truth, p)]
         return row
 
     def _quantile(self, row: dict[str, Any], name: str, values: Sequence[float],
@@ -255,7 +256,7 @@ class Scorer:
         row["events"] = len(events)
 
     def _resampled(self, segments: Sequence[int],
-                   of: Callable[[np.ndarray], float]) -> list[float] | None:
+                   of: Callable[[np.ndarray], float | None]) -> list[float] | None:
         """Return the interval of a figure that no sums give, over segments drawn anew."""
         if len(set(segments)) < 2:
             return None
@@ -264,7 +265,7 @@ class Scorer:
         rng = np.random.default_rng(0)
         values = [of(np.concatenate([parts[k] for k in rng.integers(len(parts), size=len(parts))]))
                   for _ in range(min(RANK_ROUNDS, self._rounds))]
-        return _rounded(metrics.interval(np.array(values)))
+        return _rounded(metrics.interval(np.array(values, float)))
 
     def _at(self, t_ns: int) -> Any:
         index = bisect_right(self._starts, t_ns) - 1
@@ -289,8 +290,8 @@ def truth_line(truth: Truth, question_id: str) -> list[list[Any]]:
     return line
 
 
-def _finite(value: float) -> float | None:
-    return round(float(value), 6) if math.isfinite(value) else None
+def _finite(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else round(float(value), 6)
 
 
 def _rounded(pair: tuple[float, float] | None) -> list[float] | None:

@@ -29,6 +29,7 @@ from ..sim.scoring import Truth, summarise
 from ..sim.table import Table
 from .convert import decision_from_msg
 from .images import image_to_rgb
+from .keeper import Keeper
 
 START_S = 60.0  # the model is loaded and the first decision published well within this
 
@@ -44,8 +45,10 @@ def run_demo(duration_s: float = 30.0, seed: int = 0, width: int = 640, height: 
 
     `seed` picks the desk, `width`, `height` and `fps` are the camera's, `questions` is a shipped
     set or a YAML file for the node, `quiet` leaves the live table out, `picture` is a file to save
-    the last overlay image to. Raises DemoError when a process ends early or no decision arrives.
+    the last overlay image to. Raises QuestionError or ParameterError for unusable questions,
+    DemoError when a process ends early or no decision arrives.
     """
+    Keeper(questions).load()  # the node would say the same, and wait for better ones
     os.environ.setdefault("ROS_DOMAIN_ID", str(random.randint(1, 100)))
     os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
     camera = ["vlm_decisions.ros.sim_camera", f"seed:={seed}", f"width:={width}",

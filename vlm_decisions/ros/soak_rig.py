@@ -7,6 +7,8 @@ through the node's services. One thread is executor and driver, as in the node's
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import os
 import tempfile
 import time
@@ -113,6 +115,7 @@ class NodeRig:
         self._executor.add_node(self.node)
         self._executor.add_node(self._peer)
         self._checks = 0
+        self._libc = ctypes.CDLL(None)
         for transition in (self.node.trigger_configure, self.node.trigger_activate):
             if transition().name != "SUCCESS":
                 reason = self.node.snapshot().failure
@@ -211,6 +214,10 @@ class NodeRig:
         return self.node.runtime.stats().ticks
 
     def rss_mb(self) -> float:
+        # What the allocator keeps of freed images comes and goes by tens of megabytes.
+        gc.collect()
+        if (trim := getattr(self._libc, "malloc_trim", None)) is not None:
+            trim(0)
         return rss_mb()
 
     def tracebacks(self) -> int:

@@ -61,9 +61,12 @@ class ImageSubscription:
         self._subscription = node.create_subscription(kind, self.topic, self.receive, qos)
 
     def close(self) -> None:
-        """Stop receiving."""
+        """Stop receiving, and let the last image go."""
         self._closed = True
         self._node.destroy_subscription(self._subscription)
+        # The subscription knows this object's method: without this, image and all would wait for
+        # Python's collector, which does not know how large they are.
+        self._subscription = self.newest = None
 
     def receive(self, msg: Any) -> None:
         """Take an image message (the subscription's callback)."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import signal
 import subprocess
 import time
 import urllib.error
@@ -27,8 +26,6 @@ def run_view(*, node: str = "decision_node", host: str = "127.0.0.1", port: int 
     no browser takes the picture.
     """
     Server(host, port).stop()  # a port in use ends it before anything is started
-    # So that a TERM ends the children as well.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with ExitStack() as stack:
         children: dict[str, subprocess.Popen] = {}
 

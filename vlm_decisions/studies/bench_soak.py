@@ -91,7 +91,7 @@ class Rig(Protocol):
         """Return the groups processed."""
 
     def rss_mb(self) -> float:
-        """Return the process's resident memory, megabytes."""
+        """Return the process's resident memory without what is free in it, megabytes."""
 
     def tracebacks(self) -> int:
         """Return the tracebacks printed so far."""
@@ -188,14 +188,14 @@ class Soak:
 
     def _weigh(self) -> None:
         now_s = time.monotonic()
-        if not self._rss or now_s - self._rss[-1][0] >= 0.5:
+        if not self._rss or now_s - self._rss[-1][0] >= 2.0:
             self._rss.append((now_s, self.rig.rss_mb()))
 
     def _memory(self, share: float) -> float:
         """Return the median of what was measured in the twentieth that ends at a share."""
         begin_s, end_s = self._rss[0][0], self._rss[-1][0]
         until_s = begin_s + share * (end_s - begin_s)
-        width_s = max(0.05 * (end_s - begin_s), 2.5)
+        width_s = max(0.05 * (end_s - begin_s), 10.0)
         near = [mb for t_s, mb in self._rss if until_s - width_s <= t_s <= until_s]
         return round(float(np.median(near or [self._rss[0][1]])), 1)
 

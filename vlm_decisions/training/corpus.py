@@ -15,8 +15,9 @@ class Family:
     """Questions that mean the same.
 
     `answer(state, x)` gives "Yes", "No" or an option for the state at the newest frame and the
-    person's centre x; `motion` marks answers that one moment cannot show; `about` names the
-    objects that a relation holds between: only with all in view is it more than presence.
+    person's centre x; `motion` marks answers that one moment cannot show; `contested` says where
+    something simpler does not give the answer away: a relation between two things in view, a
+    direction of someone who moves.
     """
 
     name: str
@@ -25,7 +26,7 @@ class Family:
     options: tuple[str, ...] = ()
     motion: bool = False
     group: str = "presence"
-    about: tuple[str, ...] = ()
+    contested: Callable[[State, float], bool] | None = None
 
 
 def _yes(test: Callable[[State, float], bool]) -> Answer:
@@ -43,6 +44,15 @@ def _left(a: str, b: str) -> Callable[[State, float], bool]:
         return xa is not None and xb is not None and xa < xb
 
     return test
+
+
+def _both(a: str, b: str) -> Callable[[State, float], bool]:
+    return lambda state, x: where(state, x, a) is not None and where(state, x, b) is not None
+
+
+def moves(state: State, x: float = 0.5) -> bool:
+    """Whether someone is there and moves."""
+    return state.person and state.motion != "still"
 
 
 _MOVES = {
@@ -86,7 +96,7 @@ def families() -> tuple[Family, ...]:
                _yes(lambda s, x: s.holding is not None), group="holding"),
         Family("moving", ("Is the person moving?", "Is the person walking?",
                           "Is someone moving around?"),
-               _yes(lambda s, x: s.person and s.motion != "still"), motion=True, group="motion"),
+               _yes(moves), motion=True, group="motion"),
         Family("still", ("Is the person standing still?", "Is the person still?",
                          "Is the person staying in place?"),
                _yes(lambda s, x: s.person and s.motion == "still"), motion=True, group="motion"),
@@ -111,12 +121,12 @@ def families() -> tuple[Family, ...]:
                     f"{name}_left_of_{other}",
                     (f"Is the {name} to the left of the {other}?",
                      f"Is the {name} left of the {other}?"),
-                    _yes(_left(name, other)), group="relation", about=(name, other)))
+                    _yes(_left(name, other)), group="relation", contested=_both(name, other)))
                 found.append(Family(
                     f"{name}_right_of_{other}",
                     (f"Is the {name} to the right of the {other}?",
                      f"Is the {name} right of the {other}?"),
-                    _yes(_left(other, name)), group="relation", about=(name, other)))
+                    _yes(_left(other, name)), group="relation", contested=_both(name, other)))
     for name in ("cup", "phone", "pen", "book"):
         found.append(Family(
             f"holding_{name}", (f"Is the person holding a {name}?",
@@ -127,7 +137,8 @@ def families() -> tuple[Family, ...]:
     for motion, (name, words) in _MOVES.items():
         found.append(Family(
             name, tuple(f"Is the person {w}?" for w in words) + (f"Is someone {words[0]}?",),
-            _yes(lambda s, x, m=motion: s.person and s.motion == m), motion=True, group="motion"))
+            _yes(lambda s, x, m=motion: s.person and s.motion == m), motion=True, group="motion",
+            contested=moves))
     for activity, words in _ACTS.items():
         found.append(Family(
             f"doing_{activity.replace(' ', '_')}",
@@ -142,6 +153,7 @@ def families() -> tuple[Family, ...]:
                lambda s, x: {"still": "nowhere", "approaching": "closer", "receding": "away",
                              }.get(s.motion, s.motion) if s.person else "nowhere",
                options=("left", "right", "closer", "away", "nowhere"), motion=True,
+               contested=moves,
                group="choice"),
         Family("held", ("What is the person holding?", "What is in the person's hand?"),
                lambda s, x: s.holding or "nothing",

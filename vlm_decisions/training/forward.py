@@ -3,7 +3,8 @@
 transformers runs one sequence per row and one attention call per vision group. Training asks many
 questions about one clip, so the language model here runs the shared prefix once per clip and the
 questions as forks of its state, and the vision tower runs equal grids as one batch. The layers,
-weights and formulas are transformers'; `test/test_training.py` holds both to the same numbers.
+weights and formulas are transformers'; `test/test_training_forward.py` holds both to the same
+numbers.
 """
 
 from __future__ import annotations

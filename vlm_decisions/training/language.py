@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from ..engine.prompt import PromptTemplate
 from ..sim.script import OBJECTS
 from . import forward
-from .corpus import Family, families, where
+from .corpus import Family, families, moves, where
 from .scenes import GROUP_S, Moment
 from .strips import Encoded
 from .vision import FLAGS, POSE, flags_of, pose_of
@@ -33,25 +33,35 @@ GROUP_SHARE = {"presence": 0.12, "holding": 0.06, "relation": 0.4, "motion": 0.3
                "activity": 0.06, "choice": 1.0}  # what is learnt last is asked most
 MOTION_FLAGS = [FLAGS.index(n) for n in ("approaching", "receding", "left", "right")]
 MOTION_POSE = [POSE.index(n) for n in ("vx", "vs")]
-RELATED = 5.0  # a relation between two things in view is asked so much more often
+CONTESTED = 5.0  # how much more often a question is asked where nothing simpler answers it
+BEFORE = 2  # groups back: where the person was then is what a direction is read from
+WAYS = (("approaching", "receding"), ("left", "right"))
 PAIRS = tuple(itertools.combinations(OBJECTS, 2))  # is the first left of the second?
 
 
 @dataclass(frozen=True)
 class Clip:
-    """The last `n` groups up to group `end` of a strip."""
+    """Some groups of a strip: consecutive ones or, `shuffled`, in an order that shows no motion."""
 
     strip: Encoded
-    end: int
-    n: int
+    groups: tuple[int, ...]
+    shuffled: bool = False
 
     @property
     def now(self) -> Moment:
-        return self.strip.moments[self.end]
+        return self.strip.moments[self.groups[-1]]
 
     @property
     def shows_motion(self) -> bool:
-        return self.n >= MOTION_GROUPS and self.now.since_s >= MOTION_S
+        return len(self.groups) >= MOTION_GROUPS and self.now.since_s >= MOTION_S
+
+    def shuffle(self, rng: np.random.Generator) -> Clip:
+        """Return it with its groups (four or more) in random order, the last three not in order."""
+        while True:
+            clip = Clip(self.strip, tuple(int(g) for g in rng.permutation(self.groups)), True)
+            last = list(clip.groups[-3:])
+            if last not in (sorted(last), sorted(last)[::-1]) and clip.now.since_s >= SETTLED_S:
+                return clip
 
 
 @dataclass
@@ -105,28 +115,39 @@ class SceneLabels:
     pose_weights: Tensor
     sides: Tensor  # (B, n, PAIRS)
     side_weights: Tensor
+    ways: Tensor  # (B, n, 2) approaching, not receding; left, not right
+    way_weights: Tensor
+    before: Tensor  # (B, n, 2) x and ln scale of the person `BEFORE` groups ago
+    before_weights: Tensor
 
     @staticmethod
     def of(clips: Sequence[Clip]) -> SceneLabels:
-        rows: tuple[list[Any], ...] = ([], [], [], [], [], [])
+        rows: tuple[list[Any], ...] = tuple([] for _ in SceneLabels.__dataclass_fields__)
         for clip in clips:
-            for g in range(clip.n):
-                moment = clip.strip.moments[clip.end - clip.n + 1 + g]
+            for g, index in enumerate(clip.groups):
+                moment = clip.strip.moments[index]
                 settled = float(moment.since_s >= SETTLED_S)
-                moves = float(g + 1 >= MOTION_GROUPS and moment.since_s >= MOTION_S)
+                moving = float(g + 1 >= MOTION_GROUPS and moment.since_s >= MOTION_S
+                               and not clip.shuffled)
                 pose, known = pose_of(moment)
                 flag_weights, pose_weights = np.full(len(FLAGS), settled), np.array(known) * settled
-                flag_weights[MOTION_FLAGS] = moves * MOTION_WEIGHT
-                pose_weights[MOTION_POSE] *= moves * MOTION_WEIGHT
+                flag_weights[MOTION_FLAGS] = moving * MOTION_WEIGHT
+                pose_weights[MOTION_POSE] *= moving * MOTION_WEIGHT
                 places = {n: where(moment.state, moment.x, n) for n in OBJECTS}
                 pairs = [(places[a], places[b]) for a, b in PAIRS]
                 both = [float(None not in pair) * settled for pair in pairs]
                 sides = [float(None not in pair and pair[0] < pair[1]) for pair in pairs]
-                for row, value in zip(rows, (flags_of(moment), flag_weights, pose, pose_weights,
-                                             sides, both), strict=True):
+                way = moment.state.motion if moment.state.person else "still"
+                way_weights = [moving * (way in pair) for pair in WAYS]
+                then, there = pose_of(clip.strip.moments[clip.groups[max(0, g - BEFORE)]])
+                was = [k * (g >= BEFORE) for k in there[:2]]
+                for row, value in zip(rows, (
+                        flags_of(moment), flag_weights, pose, pose_weights, sides, both,
+                        [float(way == pair[0]) for pair in WAYS], way_weights, then[:2], was,
+                        ), strict=True):
                     row.append(value)
         return SceneLabels(*(torch.tensor(np.array(row), dtype=torch.float32)
-                             .view(len(clips), clips[0].n, -1) for row in rows))
+                             .view(len(clips), len(clips[0].groups), -1) for row in rows))
 
 
 class Scratchpad(nn.Module):
@@ -137,21 +158,34 @@ class Scratchpad(nn.Module):
         self.flags = nn.Linear(dim, len(FLAGS))
         self.pose = nn.Linear(dim, len(POSE))
         self.sides = nn.Linear(dim, len(PAIRS))
+        self.ways = nn.Linear(dim, len(WAYS))
+        self.before = nn.Linear(dim, 2)
 
     def loss(self, hidden: Tensor, want: SceneLabels) -> Tensor:
         """Loss of the states (B, n, dim) behind the groups of each clip."""
-        flags = F.binary_cross_entropy_with_logits(self.flags(hidden), want.flags,
-                                                   reduction="none")
-        pose = F.smooth_l1_loss(self.pose(hidden), want.pose, reduction="none", beta=0.3)
-        sides = F.binary_cross_entropy_with_logits(self.sides(hidden), want.sides,
-                                                   reduction="none")
-        return (2 * (flags * want.flag_weights).sum() / want.flag_weights.sum().clamp(min=1)
-                + (sides * want.side_weights).sum() / want.side_weights.sum().clamp(min=1)
-                + (pose * want.pose_weights).sum() / want.pose_weights.sum().clamp(min=1))
+        def average(loss: Tensor, weights: Tensor) -> Tensor:
+            return (loss * weights).sum() / weights.sum().clamp(min=1)
+
+        def told(layer: nn.Linear, true: Tensor, weights: Tensor) -> Tensor:
+            return average(F.binary_cross_entropy_with_logits(layer(hidden), true,
+                                                              reduction="none"), weights)
+
+        def near(layer: nn.Linear, true: Tensor, weights: Tensor) -> Tensor:
+            return average(F.smooth_l1_loss(layer(hidden), true, reduction="none", beta=0.3),
+                           weights)
+
+        return (2 * told(self.flags, want.flags, want.flag_weights)
+                + told(self.sides, want.sides, want.side_weights)
+                + told(self.ways, want.ways, want.way_weights)
+                + near(self.pose, want.pose, want.pose_weights)
+                + near(self.before, want.before, want.before_weights))
 
 
 class Asker:
-    """Draws questions about a clip so that, within a family, every answer is as frequent."""
+    """Draws questions about a clip: most often where nothing simpler gives the answer away.
+
+    Among those clips, and among the others, every answer of a family is as frequent as any other.
+    """
 
     def __init__(self, template: PromptTemplate, moments: Sequence[Moment]) -> None:
         self.template = template
@@ -162,11 +196,14 @@ class Asker:
         for family in self._yes_no:
             sizes[family.group] = sizes.get(family.group, 0) + 1
         self._base = {f.name: GROUP_SHARE[f.group] / sizes.get(f.group, 1) for f in self.families}
-        self._share: dict[str, dict[str, float]] = {}
+        self._share: dict[tuple[str, bool], dict[str, float]] = {}
         for family in self.families:
             usable = [m for m in moments if m.since_s >= (MOTION_S if family.motion else SETTLED_S)]
-            answers = [family.answer(m.state, m.x) for m in usable]
-            self._share[family.name] = {a: answers.count(a) / len(answers) for a in set(answers)}
+            for contested in (True, False):
+                answers = [family.answer(m.state, m.x) for m in usable
+                           if self._contested(family, m) == contested]
+                self._share[family.name, contested] = {
+                    a: answers.count(a) / len(answers) for a in set(answers)}
         self._tokens: dict[tuple[str, tuple[str, ...]], Any] = {}
 
     def tokens(self, text: str, options: tuple[str, ...] = ()) -> Any:
@@ -182,16 +219,25 @@ class Asker:
     def draw(self, rng: np.random.Generator, clip: Clip, count: int,
              choice: bool) -> list[tuple[list[int], int]]:
         """`count` questions about the clip: (suffix ids, id of the right answer)."""
-        pool = [f for f in (self._choices if choice else self._yes_no)
-                if clip.shows_motion or not f.motion]
+        pool = [f for f in (self._choices if choice else self._yes_no) if not f.motion
+                or (f.contested is moves if clip.shuffled else clip.shows_motion)]
         answers = [f.answer(clip.now.state, clip.now.x) for f in pool]
-        state, x = clip.now.state, clip.now.x
-        seen = {n for n in OBJECTS if where(state, x, n) is not None}
-        weights = np.array([self._base[f.name] / max(0.03, self._share[f.name].get(a, 0.03))
-                            * (RELATED if f.about and seen.issuperset(f.about) else 1.0)
+        if clip.shuffled:
+            answers = [a if not f.motion else "nowhere" if f.options else "No"
+                       for f, a in zip(pool, answers, strict=True)]
+        weights = np.array([self._weight(f, a, clip.now)
                             for f, a in zip(pool, answers, strict=True)])
         picks = rng.choice(len(pool), count, p=weights / weights.sum())
         return [self._phrase(rng, pool[i], answers[i]) for i in picks]
+
+    @staticmethod
+    def _contested(family: Family, now: Moment) -> bool:
+        return family.contested is not None and family.contested(now.state, now.x)
+
+    def _weight(self, family: Family, answer: str, now: Moment) -> float:
+        contested = self._contested(family, now)
+        share = max(0.03, self._share[family.name, contested].get(answer, 0.03))
+        return self._base[family.name] / share * (CONTESTED if contested else 1.0)
 
     def _phrase(self, rng: np.random.Generator, family: Family,
                 answer: str) -> tuple[list[int], int]:
@@ -223,12 +269,12 @@ class Student:
                ) -> tuple[list[Tensor], list[forward.LayerState], Layout]:
         """Run the shared prefix of clips of one length and grid; states behind each group."""
         width, height = clips[0].strip.size
-        n, rows, columns = clips[0].n, height // 32, width // 32
+        n, rows, columns = len(clips[0].groups), height // 32, width // 32
         key = (n, rows, columns)
         if key not in self._layouts:
             self._layouts[key] = layout(self.template, *key)
         plan = self._layouts[key]
-        features = np.stack([c.strip.features[c.end - n + 1:c.end + 1] for c in clips])
+        features = np.stack([c.strip.features[list(c.groups)] for c in clips])
         visual = torch.from_numpy(features.astype(np.float32)).flatten(1, 2)
         embeds = self.model.embed_tokens(plan.ids).expand(len(clips), -1, -1).clone()
         embeds[:, plan.visual] = visual

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from .checkpoints import Run
+from .corpus import moves
 from .language import (
     EXITS,
     MOTION_S,
@@ -20,13 +21,16 @@ from .language import (
     Student,
 )
 from .optimiser import Optimiser
-from .strips import GROUPS, StripStore, encode, with_moments
+from .strips import GROUPS, StripStore, both_ways, encode
 
 YES_NO, CHOICES = 7, 1
 STEP_TOKENS = 7700  # clips of a step: as many as cost about this much, prefix and questions
 LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16)
-LENGTH_SHARE = (0.06, 0.12, 0.14, 0.22, 0.16, 0.18, 0.07, 0.05)
+LENGTH_SHARE = (0.04, 0.08, 0.12, 0.2, 0.18, 0.2, 0.1, 0.08)
 SIZE_SHARE = {(160, 128): 0.8, (192, 96): 0.1, (128, 128): 0.1}
+# Of the clips that show a motion so many have their groups in random order, in which nobody goes
+# anywhere: what has a direction must be seen to go on from group to group.
+SHUFFLED_GROUPS, SHUFFLED_SHARE = 4, 0.2
 VALIDATION_SEEDS = 900_000_000
 REPORT = ("person", "second_person", "door_open", "cup", "phone", "laptop", "pen", "holding_cup",
           "holding_phone", "holding_pen", "cup_left_of_laptop", "phone_right_of_laptop",
@@ -44,12 +48,14 @@ def draw_clips(rng: np.random.Generator, store: StripStore) -> list[Clip]:
         strip = strips[int(rng.integers(len(strips)))]
         if strip.size != size:
             continue
-        clip = Clip(strip, int(rng.integers(n - 1, GROUPS)), n)
+        end = int(rng.integers(n, GROUPS + 1))
+        clip = Clip(strip, tuple(range(end - n, end)))
         if clip.now.since_s < SETTLED_S or (not clip.shows_motion and n > 1 and rng.random() < 0.7):
             continue
-        moves = clip.now.state.person and clip.now.state.motion != "still"
-        if n > 1 and not (moves and clip.shows_motion) and rng.random() < 0.55:
+        if n > 1 and not (moves(clip.now.state) and clip.shows_motion) and rng.random() < 0.55:
             continue  # someone moves in about a quarter of all moments: show about half
+        if n >= SHUFFLED_GROUPS and moves(clip.now.state) and rng.random() < SHUFFLED_SHARE:
+            clip = clip.shuffle(rng)
         clips.append(clip)
     return clips
 
@@ -92,10 +98,10 @@ def validation_clips(run: Run, count: int = 160) -> list[Clip]:
     clips, seed = [], VALIDATION_SEEDS
     checkpoint = str(run.folder / "vision.pt")
     while len(clips) < count:
-        strip = with_moments(*encode(seed, checkpoint))
+        strip = both_ways(*encode(seed, checkpoint))[0]
         seed += 1
         if strip.size == (160, 128):
-            clips += [Clip(strip, e, 8) for e in (9, 12, 15)
+            clips += [Clip(strip, tuple(range(e - 7, e + 1))) for e in (9, 12, 15)
                       if strip.moments[e].since_s >= MOTION_S + 0.1]
     return clips[:count]
 

@@ -64,29 +64,29 @@ def _visual(vision_checkpoint: str) -> Any:
 
 
 def encode(seed: int, vision_checkpoint: str) -> tuple[int, np.ndarray]:
-    """Run the trained vision tower over the strip of `seed`."""
+    """Run the trained vision tower over the strip of `seed`, played forwards and backwards.
+
+    Returns the seed and features float16 (2, groups, tokens, dim).
+    """
     size = size_of(seed)
-    strip = drawn(seed, str(Path(vision_checkpoint).parent / "frames"))
+    frames = drawn(seed, str(Path(vision_checkpoint).parent / "frames")).frames
+    frames = np.concatenate([frames, frames[::-1, ::-1]])
     with torch.no_grad():
         features = forward.vision_features(
-            _visual(vision_checkpoint), torch.from_numpy(patches(strip.frames)),
+            _visual(vision_checkpoint), torch.from_numpy(patches(frames)),
             (size[1] // 16, size[0] // 16))
-    return seed, features.numpy().astype(np.float16)
+    return seed, features.numpy().astype(np.float16).reshape(2, GROUPS, *features.shape[1:])
 
 
-def with_moments(seed: int, features: np.ndarray) -> Encoded:
-    size = size_of(seed)
-    return Encoded(seed, size, features, plan_strip(seed, GROUPS, size).moments)
+def both_ways(seed: int, features: np.ndarray) -> tuple[Encoded, Encoded]:
+    """Return the strip of `seed` with its truth, forwards and backwards.
 
-
-def played_backwards(strip: Encoded) -> Encoded:
-    """Return the strip with its groups in reverse order and the truth of that.
-
-    Each group's own two frames keep their order: their features are cached. What is left to learn
-    motion from is the change from group to group, and no place or size goes with one direction.
+    Played both ways, no place or size goes with one direction of motion.
     """
-    plan = plan_strip(strip.seed, GROUPS, strip.size)
-    return Encoded(strip.seed, strip.size, strip.features[::-1], plan.moments_backwards)
+    size = size_of(seed)
+    plan = plan_strip(seed, GROUPS, size)
+    return (Encoded(seed, size, features[0], plan.moments),
+            Encoded(seed, size, features[1], plan.moments_backwards))
 
 
 class StripStore:
@@ -101,7 +101,7 @@ class StripStore:
         for path in sorted(folder.glob("shard_*.npz")):
             with np.load(path) as shard:
                 for seed in shard["seeds"]:
-                    self._add(with_moments(int(seed), shard[f"f{seed}"]))
+                    self._add(int(seed), shard[f"f{seed}"])
         make = functools.partial(encode, vision_checkpoint=str(vision_checkpoint))
         self._producer: Producer | None = None
         if len(self.strips) < most:
@@ -117,16 +117,17 @@ class StripStore:
         """Take what is ready; wait until at least `wait_for` strips are there."""
         while self._producer and (self._producer.ready() or len(self.strips) < wait_for):
             _, (seed, features) = self._producer.get()
-            self._add(with_moments(seed, features))
+            self._add(seed, features)
             self._pending.append((seed, features))
             if len(self._pending) == SHARD:
                 self._write()
             if len(self.strips) >= self.most:
                 self.close()
 
-    def _add(self, strip: Encoded) -> None:
+    def _add(self, seed: int, features: np.ndarray) -> None:
+        strip, backwards = both_ways(seed, features)
         self.strips.append(strip)
-        self.backwards.append(played_backwards(strip))
+        self.backwards.append(backwards)
 
     def _write(self) -> None:
         seeds = [seed for seed, _ in self._pending]
