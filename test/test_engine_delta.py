@@ -9,9 +9,17 @@ blas.ensure()
 
 import mlx.core as mx  # noqa: E402
 
+from vlm_decisions.engine import delta  # noqa: E402
 from vlm_decisions.engine.delta import invert_unit_lower, scan  # noqa: E402
 
 H, K, V = 2, 8, 6
+
+
+@pytest.fixture(params=["numpy", "mlx"], autouse=True)
+def arrays(request, monkeypatch):
+    """Everything twice: as small passes are computed, and as large ones are."""
+    if request.param == "mlx":
+        monkeypatch.setattr(delta, "SMALL", 0)
 
 
 def inputs(b, t, seed=0):

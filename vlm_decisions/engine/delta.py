@@ -30,6 +30,7 @@ from vlm_decisions.engine.layout import HIDDEN, Layout, Rows, Want  # noqa: E402
 from vlm_decisions.engine.state import DeltaState  # noqa: E402
 
 CHUNK: Final = 64  # longest chunk of the main line
+SMALL: Final = 1 << 16  # values of q up to which starting MLX's operations costs more than they do
 LEAF_CHUNK: Final = 128  # longest chunk of a question; longer ones carry a state of their own
 
 
@@ -154,30 +155,49 @@ def scan(
     None for zeros. All float32. Returns y (B, T, H, V) and the memories (H, V, K) after ``ends``
     tokens (rising numbers; only where B is 1).
     """
+    if not fastmath.ON_CPU or q.size > SMALL:
+        return _scan(mx, q, k, v, decay, strength, memory, chunk, ends)
+    given = (q, k, v, decay, strength, memory)
+    mx.eval([a for a in given if a is not None])
+    y, memories = _scan(np, *(None if a is None else np.asarray(a) for a in given), chunk, ends)
+    return mx.array(y), [mx.array(one) for one in memories]
+
+
+def _scan(
+    xp: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    decay: Any,
+    strength: Any,
+    memory: Any,
+    chunk: int,
+    ends: Sequence[int],
+) -> tuple[Any, list]:
+    """`scan` on arrays of ``xp``: mlx.core or numpy."""
     b, t, h, _ = q.shape
     n = -(-t // chunk)
     size = -(-t // n)
     if n * size > t:
         pad = [(0, 0), (0, n * size - t), (0, 0)]
-        decay, strength = mx.pad(decay, pad), mx.pad(strength, pad)
-        q, k, v = (mx.pad(a, [*pad, (0, 0)]) for a in (q, k, v))
+        decay, strength = xp.pad(decay, pad), xp.pad(strength, pad)
+        q, k, v = (xp.pad(a, [*pad, (0, 0)]) for a in (q, k, v))
 
-    def cut(a: mx.array) -> mx.array:  # (B, T, H, ...) -> (n, B, H, size, ...)
+    def cut(a: Any) -> Any:  # (B, T, H, ...) -> (n, B, H, size, ...)
         axes = (1, 0, 3, 2, *range(4, a.ndim + 1))
         a = a.reshape(b, n, size, *a.shape[2:]).transpose(axes)
-        return mx.contiguous(a) if n > 1 else a
+        return mx.contiguous(a) if xp is mx and n > 1 else a
 
     q, k, v, decay, strength = (cut(a) for a in (q, k, v, decay, strength))
-    log_c = mx.cumsum(decay, axis=-1)
-    before = mx.pad(log_c, [(0, 0)] * (log_c.ndim - 1) + [(1, 0)])  # of the chunk's start, too
+    log_c = xp.cumsum(decay, axis=-1)
+    before = xp.concatenate([xp.zeros_like(log_c[..., :1]), log_c], axis=-1)  # the start's, too
     ratio = log_c[..., :, None] - before[..., None, :]
-    ratio = fastmath.exp(ratio + _later(size))  # hidden before exp: it would overflow
+    ratio = _exp(ratio + _later(xp, size))  # hidden before exp: it would overflow
     c, ratio = ratio[..., :1], ratio[..., 1:]
     strength = strength[..., None]
     kt = k.swapaxes(-1, -2)
     read = ratio * (q @ kt)
-    lower = strength * ratio * (k @ kt)
-    inverse = invert_unit_lower(lower)
+    inverse = _inverse(strength * ratio * (k @ kt))
     ys, memories = [], []
     for i in range(n):
         values = v[i]
@@ -198,17 +218,29 @@ def scan(
                 memory = c[i][..., end - 1 : end, :] * old + memory
             if end in local:
                 memories.append(memory[0] if memory.ndim == 4 else memory)
-    y = mx.stack(ys, axis=1) if n > 1 else ys[0][:, None]  # (B, n, H, size, V)
+    y = xp.stack(ys, axis=1) if n > 1 else ys[0][:, None]  # (B, n, H, size, V)
     return y.transpose(0, 1, 3, 2, 4).reshape(b, n * size, h, -1)[:, :t], memories
 
 
+def _exp(x: Any) -> Any:
+    if not isinstance(x, np.ndarray):
+        return fastmath.exp(x)
+    return np.maximum(np.exp(x) - fastmath.TINY, 0)
+
+
+def _inverse(lower: Any) -> Any:
+    if not isinstance(lower, np.ndarray):
+        return invert_unit_lower(lower)
+    return np.linalg.inv(np.tril(lower, -1) + np.eye(lower.shape[-1], dtype=np.float32))
+
+
 @lru_cache(maxsize=256)
-def _later(size: int) -> mx.array:
+def _later(xp: Any, size: int) -> Any:
     """Additive mask (size, 1 + size) of what comes later than a token; the chunk's start does not.
 
     Made of data: it may outlive a thread.
     """
-    return mx.array(np.triu(np.full((size, size + 1), HIDDEN, np.float32), 2))
+    return xp.array(np.triu(np.full((size, size + 1), HIDDEN, np.float32), 2))
 
 
 @lru_cache(maxsize=256)

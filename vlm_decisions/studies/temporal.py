@@ -2,8 +2,10 @@
 
 Every clip is a window of 8 groups inside one segment of a random desk, so one motion (or none)
 from end to end. It is asked about as it is; as its middle frame alone; with its groups in random
-order; and played backwards, where approaching and receding, left and right must swap. A model that
-answers from appearance does as well on the middle frame, and cannot turn with the clip.
+order; with its frames in random order, paired anew; and played backwards, where approaching and
+receding, left and right must swap. A model that answers from appearance does as well on the middle
+frame and on random frames, and cannot turn with the clip. One that sees the motion between the two
+frames of a group does well on groups in any order.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from ..tiers.heads import Head
 from .asked import Answers, StudyError, ask, desk_questions, each, predict
 
 FIRST_SEED = 820_000_000
-FORMS = ("full", "single", "shuffled")
+FORMS = ("full", "single", "shuffled", "scrambled")
 
 
 @dataclass
@@ -34,6 +36,7 @@ class Watched:
     full: Answers = field(default_factory=Answers)
     single: Answers = field(default_factory=Answers)
     shuffled: Answers = field(default_factory=Answers)
+    scrambled: Answers = field(default_factory=Answers)
     turned: list[tuple[int, str, bool]] = field(default_factory=list)
     heads_turned: list[tuple[int, str, bool]] = field(default_factory=list)
 
@@ -49,7 +52,7 @@ def watch(engine: Any, questions: Sequence[Question], heads: Sequence[Head],
     if not asked:
         raise StudyError(f"the set has none of the questions about motion: {', '.join(MOTION)}")
     out = Watched()
-    rng = np.random.default_rng(13)
+    rng, scramble = np.random.default_rng(13), np.random.default_rng(14)
     for k in each(range(clips), clips, "motion"):
         clip = draw_motion_clip(FIRST_SEED + k)
         groups = engine.encode_many(clip.pairs)
@@ -61,6 +64,10 @@ def watch(engine: Any, questions: Sequence[Question], heads: Sequence[Head],
         order = rng.permutation(GROUPS)
         ask(engine, [groups[i] for i in order], asked, clip.truth, out.shuffled)
         predict(heads, [groups[i] for i in order], out.shuffled)
+        frames = [clip.frames[i] for i in scramble.permutation(len(clip.frames))]
+        mixed = engine.encode_many(list(zip(frames[::2], frames[1::2], strict=True)))
+        ask(engine, mixed, asked, clip.truth, out.scrambled)
+        predict(heads, mixed, out.scrambled)
         if clip.moves:
             groups = engine.encode_many([pair[::-1] for pair in clip.pairs[::-1]])
             back = Answers()
@@ -77,7 +84,7 @@ def summary(watched: Watched) -> dict[str, Any]:
 
     Returns:
         accuracy: {form: balanced accuracy at 0.5, mean over motion questions}. auroc: {form:
-        {question: x}}. temporal_gain, shuffled_gain: full and shuffled less single, with `ci`
+        {question: x}}. temporal_gain, shuffled_gain, scrambled_gain: a form less single, with `ci`
         (95%, bootstrap over clips). reversal_consistency: share of moving clips and questions of
         their axis whose P(yes) moved the right way when played backwards; heads_...: of heads.
         heads: {name: auroc on the full clips}. clips.
@@ -98,8 +105,10 @@ def summary(watched: Watched) -> dict[str, Any]:
                   for name, answers in forms.items()},
         "temporal_gain": gain("full", everything),
         "shuffled_gain": gain("shuffled", everything),
+        "scrambled_gain": gain("scrambled", everything),
         "ci": {"temporal_gain": interval(lambda i: gain("full", i), count, rng),
                "shuffled_gain": interval(lambda i: gain("shuffled", i), count, rng),
+               "scrambled_gain": interval(lambda i: gain("scrambled", i), count, rng),
                "reversal_consistency": _interval_turned(watched.turned, rng)},
         "reversal_consistency": _share(watched.turned),
         "heads_reversal_consistency": _share(watched.heads_turned),
@@ -128,7 +137,7 @@ def print_temporal(result: dict[str, Any]) -> None:
         print(f"{name:<24} " + " ".join("        -" if x is None else f"{x:9.3f}" for x in row))
     print(f"{'balanced accuracy':<24} " + " ".join(
         "        -" if (x := result["accuracy"][form]) is None else f"{x:9.3f}" for form in FORMS))
-    for name in ("temporal_gain", "shuffled_gain", "reversal_consistency",
+    for name in ("temporal_gain", "shuffled_gain", "scrambled_gain", "reversal_consistency",
                  "heads_reversal_consistency"):
         value, ci = result[name], result["ci"].get(name)
         told = "-" if value is None else f"{value:.3f}"
@@ -146,7 +155,7 @@ def plot_temporal(result: dict[str, Any], path: str) -> None:
     drawn, axes = figure(1, "Does the model use time?")
     for k, form in enumerate(FORMS):
         values = [result["auroc"][form][name] or np.nan for name in names]
-        axes[0].bar(np.arange(len(names)) + 0.27 * (k - 1), values, 0.25, label=form)
+        axes[0].bar(np.arange(len(names)) + 0.21 * (k - 1.5), values, 0.2, label=form)
     axes[0].axhline(0.5, color="black", linewidth=0.8)
     axes[0].set(ylabel="AUROC", ylim=(0.3, 1.0), xticks=range(len(names)), xticklabels=names)
     axes[0].legend()
