@@ -62,14 +62,15 @@ def test_gates():
     assert (np.abs(got - WIDE * SIGMOID * other) / np.maximum(1, np.abs(WIDE))).max() < 5e-7
 
 
-@pytest.mark.parametrize("shape", [(1, 4, 3), (1, 200, 400), (3, 60, 170), (3, 20, 7)])
-def test_conv_silu(shape):
+@pytest.mark.parametrize(("n", "channels"), [(1, 3), (200, 400), (60, 170), (20, 7)])
+def test_conv_silu(n, channels):
     rng = np.random.default_rng(0)
-    x = rng.normal(size=shape).astype(np.float32) * 3
-    taps = rng.normal(size=(4, shape[2])).astype(np.float32)
-    length = shape[1] - 3
-    y = sum(x[:, j : j + length].astype(np.float64) * taps[j] for j in range(4))
-    assert np.abs(run(fastmath.conv_silu, x, taps) - y / (1 + np.exp(-y))).max() < 1e-5
+    x = rng.normal(size=(n + 3, channels)).astype(np.float32) * 3
+    taps = rng.normal(size=(4, channels)).astype(np.float32)
+    index = rng.integers(n + 3, size=(n, 4)).astype(np.int32)
+    y = (x[index].astype(np.float64) * taps).sum(axis=1)
+    got = fastmath.conv_silu(mx.array(x), mx.array(taps), index)
+    assert np.abs(np.array(got) - y / (1 + np.exp(-y))).max() < 1e-5
 
 
 @pytest.mark.parametrize(("rows", "columns", "masked"), [(3, 5, 5), (200, 300, 40), (7, 900, 7)])
@@ -90,11 +91,16 @@ def test_several_threads_give_the_same(monkeypatch):
     rng = np.random.default_rng(4)
     x = rng.normal(size=(1200, 512)).astype(np.float32)
     taps, mask = rng.normal(size=(4, 512)).astype(np.float32), np.zeros((1200, 1), np.float32)
+    index = rng.integers(1200, size=(1200, 4)).astype(np.int32)
+
+    def conv(x, taps):
+        return fastmath.conv_silu(x, taps, index)
+
     alone = {}
     for n in (1, 3):
         monkeypatch.setattr(fastmath.blas, "threads", lambda n=n: n)
         fastmath._pool.cache_clear()
-        for f, args in ((fastmath.swiglu, (x, x)), (fastmath.conv_silu, (x[None], taps)),
+        for f, args in ((fastmath.swiglu, (x, x)), (conv, (x, taps)),
                         (fastmath.softmax, (x[None], mask))):
             got = run(f, *args)
             assert np.array_equal(alone.setdefault(f, got), got)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from vlm_decisions.engine.layout import make_layout
 from vlm_decisions.engine.tree import build_tree
 
 
@@ -76,3 +77,19 @@ def test_random_sets(seed):
     assert tree.offsets[select].tolist() == smaller.offsets.tolist()
     for path, j in zip(smaller.paths, keep, strict=True):
         assert smaller.ids[path].tolist() == sequences[j]
+
+
+def test_what_each_token_has_before_it():
+    """Along its own path: from the question into the main line and its older tokens."""
+    sequences = [[5, 6, 1, 2, 3], [5, 6, 1, 2, 4], [5, 6, 7], [5, 6]]
+    tree = build_tree(sequences)
+    for n_commit in (0, 1, 4):
+        n = n_commit + len(tree.ids)
+        table = np.zeros((n, 1), np.float32)
+        index = make_layout(tree, 10, n_commit, table, table).before(4)
+        assert index.shape == (n, 4) and (index[:, -1] == np.arange(n) + 3).all()
+        line = list(range(n_commit + 3))  # three older tokens, then those committed
+        for path in tree.paths:
+            along = [*line, *(n_commit + 3 + path)]
+            for k, token in enumerate(n_commit + path):
+                assert index[token].tolist() == along[len(line) + k - 3:len(line) + k + 1]

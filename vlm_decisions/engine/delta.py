@@ -26,7 +26,7 @@ import mlx.core as mx  # noqa: E402
 import numpy as np  # noqa: E402
 
 from vlm_decisions.engine import fastmath  # noqa: E402
-from vlm_decisions.engine.layout import HIDDEN, Layout, Rows, Want  # noqa: E402
+from vlm_decisions.engine.layout import HIDDEN, Layout, Want  # noqa: E402
 from vlm_decisions.engine.state import DeltaState  # noqa: E402
 
 CHUNK: Final = 64  # longest chunk of the main line
@@ -70,14 +70,13 @@ class DeltaNet:
             window = mx.zeros((self.kernel - 1, raw.shape[1]), raw.dtype)
         inputs = mx.concatenate([window, raw], axis=0)
 
+        mixed = fastmath.conv_silu(inputs, self.taps, layout.before(self.kernel))
+        tokens = (*self._heads(mixed), decay, strength)
+
         memory, outputs = state.memory, []
         if line:
-            seen = inputs[None, : line + self.kernel - 1]
-            q, k, v = self._heads(fastmath.conv_silu(seen, self.taps))  # (1, T, heads, dim)
             ends = sorted({commit, line if layout.n_leaf else commit} - {0})
-            y, memories = scan(
-                q, k, v, decay[None, :line], strength[None, :line], memory, chunk=CHUNK, ends=ends
-            )
+            y, memories = scan(*(a[None, :line] for a in tokens), memory, chunk=CHUNK, ends=ends)
             outputs.append(y[0])
             if commit:
                 state.memory = memories[0]
@@ -87,7 +86,7 @@ class DeltaNet:
         if want is Want.NOTHING:
             return x[:0]
         if layout.n_leaf:
-            outputs.append(self._leaves(inputs, decay[line:], strength[line:], memory, layout))
+            outputs.append(self._leaves([a[line:] for a in tokens], memory, layout))
         y = outputs[0] if len(outputs) == 1 else mx.concatenate(outputs, axis=0)
         if want is Want.DECISIONS:
             y, x = y[layout.decisions()], x[layout.decisions()]
@@ -97,45 +96,35 @@ class DeltaNet:
         return m.out_proj(y.reshape(y.shape[0], -1))
 
     def _leaves(
-        self,
-        inputs: mx.array,
-        decay: mx.array,
-        strength: mx.array,
-        memory: mx.array | None,
-        layout: Layout,
+        self, tokens: Sequence[mx.array], memory: mx.array | None, layout: Layout
     ) -> mx.array:
         """Return the leaf tokens' outputs, (n_leaf, value heads, value dim).
 
-        inputs: of the convolution, (kernel - 1 + all tokens of the pass, channels).
+        tokens: queries, keys, values, decay and strength of the leaf tokens.
         """
         outputs = []
         for rows in layout.rows:
-            seen = mx.take(inputs, layout.behind(rows, self.kernel - 1), axis=0)
-            seen = seen.reshape(rows.n, -1, seen.shape[-1])
-            q, k, v = self._heads(fastmath.conv_silu(seen, self.taps))
-            own = (_rows(decay, rows), _rows(strength, rows))
-            y, _ = scan(q, k, v, *own, memory, chunk=LEAF_CHUNK)
+            own = (
+                mx.take(a, rows.index, axis=0).reshape(rows.n, rows.length, *a.shape[1:])
+                for a in tokens
+            )
+            y, _ = scan(*own, memory, chunk=LEAF_CHUNK)
             outputs.append(y.reshape(rows.n * rows.length, self.v_heads, self.v_dim))
         y = outputs[0] if len(outputs) == 1 else mx.concatenate(outputs, axis=0)
         return mx.take(y, layout.back, axis=0)
 
     def _heads(self, x: mx.array) -> tuple[mx.array, mx.array, mx.array]:
-        """Split (B, T, channels) into normalised q, k and v, each float32 (B, T, heads, dim)."""
-        b, t, _ = x.shape
+        """Split (M, channels) into normalised q, k and v, each float32 (M, heads, dim)."""
         q, k, v = mx.split(x, [self.k_heads * self.k_dim, 2 * self.k_heads * self.k_dim], axis=-1)
-        q = q.reshape(b, t, self.k_heads, self.k_dim)
-        k = k.reshape(b, t, self.k_heads, self.k_dim)
-        v = v.reshape(b, t, self.v_heads, self.v_dim).astype(mx.float32)
+        q = q.reshape(-1, self.k_heads, self.k_dim)
+        k = k.reshape(-1, self.k_heads, self.k_dim)
+        v = v.reshape(-1, self.v_heads, self.v_dim).astype(mx.float32)
         eps = 1e-6 / self.k_dim
         q = mx.fast.rms_norm(q.astype(mx.float32), self.q_scale, eps)
         k = mx.fast.rms_norm(k.astype(mx.float32), self.k_scale, eps)
         if self.v_heads != self.k_heads:
-            q, k = (mx.repeat(a, self.v_heads // self.k_heads, axis=2) for a in (q, k))
+            q, k = (mx.repeat(a, self.v_heads // self.k_heads, axis=1) for a in (q, k))
         return q, k, v
-
-
-def _rows(x: mx.array, rows: Rows) -> mx.array:
-    return mx.take(x, rows.index, axis=0).reshape(rows.n, rows.length, *x.shape[1:])
 
 
 def scan(

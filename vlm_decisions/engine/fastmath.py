@@ -125,35 +125,36 @@ def softmax(scores: mx.array, mask: mx.array) -> mx.array:
     return mx.array(out).reshape(scores.shape)
 
 
-def conv_silu(x: mx.array, taps: mx.array) -> mx.array:
-    """Causal depthwise convolution, then SiLU.
+def conv_silu(x: mx.array, taps: mx.array, index: np.ndarray) -> mx.array:
+    """Causal depthwise convolution along paths, then SiLU.
 
-    x: (B, K - 1 + T, C), each row begun by the K - 1 inputs before it. taps: (K, C). Returns
-    (B, T, C).
+    x: (N, C). taps: (K, C). index: int32 (M, K), the rows of x that each output sees, its own
+    last. Returns (M, C).
     """
-    kernel, length = taps.shape[0], x.shape[1] - taps.shape[0] + 1
+    kernel = taps.shape[0]
     if not _cpu(x, taps):
-        y = sum(x[:, j : j + length] * taps[j] for j in range(kernel))
-        return _gated(y, y)
+        seen = mx.array(index)
+        return silu(sum(mx.take(x, seen[:, j], axis=0) * taps[j] for j in range(kernel)))
     x, taps = mx.contiguous(x), mx.contiguous(taps)
     mx.eval(x, taps)
     inputs, weights = np.asarray(x), np.asarray(taps)
-    out = np.empty((x.shape[0], length, x.shape[2]), np.float32)
-    step = max(1, BLOCK // out.shape[2])
+    out = np.empty((len(index), x.shape[1]), np.float32)
+    step = max(1, BLOCK // out.shape[1])
 
-    def some(parts: Sequence[tuple[int, int]]) -> None:
-        scratch = np.empty((2, min(step, length), out.shape[2]), np.float32)
-        for row, start in parts:
-            end = min(start + step, length)
-            total, term = scratch[:, : end - start]
-            np.multiply(inputs[row, start:end], weights[0], out=total)
+    def some(starts: Sequence[int]) -> None:
+        scratch = np.empty((2, min(step, len(out)), out.shape[1]), np.float32)
+        for start in starts:
+            part = index[start : start + step]
+            total, term = scratch[:, : len(part)]
+            np.take(inputs, part[:, 0], axis=0, out=total, mode="clip")  # "raise" would copy
+            np.multiply(total, weights[0], out=total)
             for j in range(1, kernel):
-                np.multiply(inputs[row, start + j : end + j], weights[j], out=term)
+                np.take(inputs, part[:, j], axis=0, out=term, mode="clip")
+                np.multiply(term, weights[j], out=term)
                 np.add(total, term, out=total)
-            _silu(out[row, start:end], total)
+            _silu(out[start : start + step], total)
 
-    starts = range(0, length, step)
-    _share(some, [(row, start) for row in range(len(out)) for start in starts])
+    _share(some, range(0, len(out), step))
     return mx.array(out)
 
 

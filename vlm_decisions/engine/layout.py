@@ -93,17 +93,22 @@ class Layout:
             self.cache["fold"] = mx.array(np.where(self.tree.sees, 0.0, HIDDEN).astype(np.float32))
         return self.cache["fold"]
 
-    def behind(self, rows: Rows, n_before: int) -> mx.array:
-        """Index (n * (n_before + L),) of each leaf row with the ``n_before`` tokens before it.
+    def before(self, n: int) -> np.ndarray:
+        """Index (M, n) of each token's last ``n`` on its path, itself the last of them.
 
-        Counted in the packed row of this pass with ``n_before`` older tokens put in front.
+        Counted in the packed row of this pass with n - 1 older tokens put in front.
         """
-        key = ("behind", id(rows), n_before)
+        key = ("before", n)
         if key not in self.cache:
-            index = np.array(rows.index).reshape(rows.n, rows.length) + self.n_line + n_before
-            before = np.arange(self.n_line, self.n_line + n_before)
-            before = np.broadcast_to(before, (rows.n, n_before))
-            self.cache[key] = mx.array(np.concatenate([before, index], axis=1).reshape(-1))
+            index = np.arange(self.n_tokens, dtype=np.int32)[:, None] + np.arange(n, dtype=np.int32)
+            main = np.arange(self.n_line, self.n_line + n - 1)  # the last of the main line
+            for path in self.tree.paths:
+                own = path[self.n_trunk :] + self.n_commit
+                if not len(own):
+                    continue
+                along = np.concatenate([main, own + n - 1])
+                index[own] = np.lib.stride_tricks.sliding_window_view(along, n)
+            self.cache[key] = index
         return self.cache[key]
 
     def causal(self, length: int) -> mx.array:
