@@ -26,6 +26,8 @@ from .soak_judge import Judge
 
 FPS = 8.0
 START_NS = 1_000_000 * NS
+WEIGH_S = 30.0
+"""Memory is measured so often at most."""
 SIZES = ((160, 120), (320, 240), (640, 480), (644, 363), (1280, 720))
 """Width and height, pixels; one of them with rows that are no multiple of anything."""
 
@@ -116,7 +118,8 @@ class Soak:
         self._sent_ns = 0
         self._shots = 0
         self._names = iter(range(10**9))
-        self._rss: list[tuple[float, float]] = []
+        self._rss: list[float] = []
+        self._weighed_s = -WEIGH_S
         rig.listen(lambda decision: self.judge.decided(decision, self._now_ns))
 
     def run(self, going: Callable[[], bool], only: Sequence[str] = ()) -> dict[str, Any]:
@@ -124,15 +127,15 @@ class Soak:
         known = [kind for kind in self.kinds if kind in only] if only else self.kinds
         self.rig.time(self._now_ns)
         self._tell()
-        for self._size in SIZES:  # memory is compared after each size was there once
-            self._disturb(lambda: self._film(2.0, settle=False))
-            self.rig.settle()
+        self._weigh()  # memory is compared after each size was there once
         self.frame_s = 0.0
         self._film(CALM_S)
         kinds: list[str] = []
         while going():
             if not kinds:  # every kind once before any comes again
                 kinds = self._random.sample(known, len(known))
+                if time.monotonic() - self._weighed_s >= WEIGH_S:
+                    self._weigh()
             kind = kinds.pop()
             self.faults[kind] += 1
             calm_s = CALM_S + self._random.uniform(0.0, 3.0)
@@ -141,14 +144,17 @@ class Soak:
                     action()
                 except Exception:
                     traceback.print_exc()  # to be counted, and the soak goes on
+        self._weigh()
         self.judge.disturbed()
         return self.result()
 
     def result(self) -> dict[str, Any]:
-        """Return what the soak is for; memory is the median of a twentieth of the time."""
+        """Return what the soak is for; memory at start, in the middle and at the end."""
+        n, rss = len(self._rss), self._rss
+        few = max(1, n // 6)
         return {
-            "rss_mb": {"start": self._memory(0.1), "middle": self._memory(0.5),
-                       "end": self._memory(1.0)},
+            "rss_mb": {name: round(float(np.median(rss[begin:begin + few])), 1) for name, begin in
+                       (("start", min(1, n - 1)), ("middle", (n - few) // 2), ("end", n - few))},
             "ticks": self.rig.ticks(),
             "faults": dict(sorted(self.faults.items())),
             "missed": self.judge.missed,
@@ -171,7 +177,6 @@ class Soak:
             self.rig.check()
             self.judge.tick(self._now_ns)
             self.frame_s += 1.0 / FPS
-            self._weigh()
 
     def _shoot(self, stamp_ns: int, cover: bool = False) -> None:
         pool = self._images[self._size]
@@ -187,17 +192,19 @@ class Soak:
         self.rig.image(image, stamp_ns, self._encoding, self._random.choice((0, 0, 1, 13)))
 
     def _weigh(self) -> None:
-        now_s = time.monotonic()
-        if not self._rss or now_s - self._rss[-1][0] >= 2.0:
-            self._rss.append((now_s, self.rig.rss_mb()))
+        """Measure memory with images of every size: what one takes must not look like a leak."""
+        before, found = self._size, []
+        for self._size in SIZES:
+            self._disturb(lambda: self._film(1.0, settle=False))
+            self.rig.settle()
+            found.append(self.rig.rss_mb())
+        self._rss.append(float(np.mean(found)))
+        self._weighed_s = time.monotonic()
 
-    def _memory(self, share: float) -> float:
-        """Return the median of what was measured in the twentieth that ends at a share."""
-        begin_s, end_s = self._rss[0][0], self._rss[-1][0]
-        until_s = begin_s + share * (end_s - begin_s)
-        width_s = max(0.05 * (end_s - begin_s), 10.0)
-        near = [mb for t_s, mb in self._rss if until_s - width_s <= t_s <= until_s]
-        return round(float(np.median(near or [self._rss[0][1]])), 1)
+        def back() -> None:
+            self._size = before
+
+        self._disturb(back)
 
     def _tell(self) -> None:
         questions = {question.id: question for question in self.rig.questions()}
