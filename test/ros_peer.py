@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,6 +21,7 @@ from diagnostic_msgs.msg import DiagnosticArray  # noqa: E402
 from fake_model import FakeModel  # noqa: E402
 from lifecycle_msgs.srv import ChangeState, GetState  # noqa: E402
 from rcl_interfaces.srv import SetParameters, SetParametersAtomically  # noqa: E402
+from rclpy.exceptions import InvalidHandle  # noqa: E402
 from rclpy.executors import SingleThreadedExecutor  # noqa: E402
 from rclpy.node import Node  # noqa: E402
 from rclpy.parameter import Parameter  # noqa: E402
@@ -59,7 +60,9 @@ def spinning(*nodes: Node) -> Iterator[None]:
 
     def spin() -> None:
         while not stop.is_set():
-            executor.spin_once(timeout_sec=0.1)
+            # Jazzy's rclpy may still wait for what a test has just destroyed in its own thread.
+            with suppress(InvalidHandle):
+                executor.spin_once(timeout_sec=0.1)
 
     thread = threading.Thread(target=spin)
     thread.start()
