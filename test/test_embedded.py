@@ -16,8 +16,9 @@ BARS = {
     "auroc": {"person": 0.99, "second_person": 0.97, "cup": 0.97, "phone": 0.97, "laptop": 0.97,
               "pen": 0.95, "door_open": 0.97, "holding_cup": 0.97, "holding_phone": 0.97,
               "cup_left_of_laptop": 0.95, "phone_right_of_laptop": 0.95, "motion": 0.97},
-    "heads": {"person": 0.98, "cup": 0.97, "phone": 0.97, "laptop": 0.97, "door_open": 0.97,
-              "approaching": 0.97, "receding": 0.97, "moving_left": 0.97, "moving_right": 0.97},
+    "heads": {"person": 0.98, "second_person": 0.97, "cup": 0.97, "phone": 0.97, "laptop": 0.97,
+              "pen": 0.97, "door_open": 0.97, "approaching": 0.97, "receding": 0.97,
+              "moving_left": 0.97, "moving_right": 0.97},
     "at least": {"activity_accuracy": 0.9, "temporal_gain": 0.25, "reversal_consistency": 0.93},
     "at most": {"ece": 0.02},
 }

@@ -17,7 +17,7 @@ from .heads import LEAST_AUROC, fit_head
 from .samples import Samples
 from .scenes import FPS, GROUP_S
 
-PRESENCE = ("person", "cup", "phone", "laptop", "door_open")
+PRESENCE = ("person", "second_person", "cup", "phone", "laptop", "pen", "door_open")
 MOTION = ("approaching", "receding", "moving_left", "moving_right")
 MOTION_GROUPS = 4  # a second: long enough to see a motion, short enough to notice its end
 CAMERAS = ((640, 480), (320, 240), (1280, 720), (480, 480))
@@ -113,7 +113,8 @@ def _drawn(engine: Any, what: str, clips: int, draw: Callable[[Any, int], Rows],
     """Draw worlds 0 to clips, CHUNK at a time, each chunk stored when it is done."""
     from tqdm import tqdm
 
-    store = Store(cache, engine_key(engine), what, CAMERAS, MOTION_GROUPS, drawing())
+    told = {"presence": PRESENCE, "motion": MOTION}[what]
+    store = Store(cache, engine_key(engine), what, told, CAMERAS, MOTION_GROUPS, drawing())
     chunks = []
     with tqdm(total=clips, desc=what, unit="world", disable=None) as bar:
         for first in range(0, clips, CHUNK):
