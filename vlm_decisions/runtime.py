@@ -31,7 +31,7 @@ from .stats import Meter, RuntimeStats
 __all__ = ["EngineLike", "Runtime", "RuntimeSettings", "RuntimeStats"]
 
 #: Longest turn of one thread of the interpreter while another waits, seconds.
-SWITCH_S = 0.0005
+SWITCH_S = 0.0001
 
 Listener = Callable[[Decision], None]
 
