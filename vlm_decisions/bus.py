@@ -179,7 +179,7 @@ def calibrated(question: Question, logits: Sequence[float] | np.ndarray) -> np.n
     """
     z = question.scale * np.asarray(logits, np.float64)
     if question.kind == "yes_no" and z.shape == (2,):
-        p = _sigmoid(float(z[0] - z[1]) + question.bias)
+        p = _sigmoid(float(z[0]) - float(z[1]) + question.bias)
         return np.array((p, 1.0 - p))
     z = np.exp(z - np.max(z))
     return z / z.sum()

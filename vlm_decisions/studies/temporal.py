@@ -63,11 +63,9 @@ def watch(engine: Any, questions: Sequence[Question], heads: Sequence[Head],
         ask(engine, [still], asked, clip.truth, out.single, TIMES_S[:1])
         order = rng.permutation(GROUPS)
         ask(engine, [groups[i] for i in order], asked, clip.truth, out.shuffled)
-        predict(heads, [groups[i] for i in order], out.shuffled)
         frames = [clip.frames[i] for i in scramble.permutation(len(clip.frames))]
         mixed = engine.encode_many(list(zip(frames[::2], frames[1::2], strict=True)))
         ask(engine, mixed, asked, clip.truth, out.scrambled)
-        predict(heads, mixed, out.scrambled)
         if clip.moves:
             groups = engine.encode_many([pair[::-1] for pair in clip.pairs[::-1]])
             back = Answers()

@@ -53,7 +53,7 @@ def train_desk_heads(model: str, out: Path, clips: int, cache: Path | None = Non
 
 def draw_presence(engine: Any, clips: int, cache: Path | None = None) -> Samples:
     """Encode single groups, at settled moments of `clips` random worlds."""
-    rows = _drawn(engine, "presence", clips, _presence, cache)
+    rows = _drawn(engine, "presence", PRESENCE, clips, _presence, cache)
     features = {"mean": rows["mean"],
                 "mean_max": np.concatenate([rows["mean"], rows["max"]], axis=1)}
     return Samples(features, rows["world"], _truth(rows["truth"], PRESENCE))
@@ -65,7 +65,7 @@ def draw_motion(engine: Any, clips: int, cache: Path | None = None) -> Samples:
     Played backwards the same places and sizes go with the opposite answer, so that only change
     over time can tell.
     """
-    rows = _drawn(engine, "motion", clips, _motion, cache)
+    rows = _drawn(engine, "motion", MOTION, clips, _motion, cache)
     return Samples({"motion": rows["motion"]}, rows["world"], _truth(rows["truth"], MOTION),
                    MOTION_GROUPS)
 
@@ -108,12 +108,11 @@ def swapped(facts: dict[str, str]) -> dict[str, str]:
     return {**facts, **{a: facts[b] for a, b in pairs}, **{b: facts[a] for a, b in pairs}}
 
 
-def _drawn(engine: Any, what: str, clips: int, draw: Callable[[Any, int], Rows],
-           cache: Path | None) -> dict[str, np.ndarray]:
+def _drawn(engine: Any, what: str, told: Sequence[str], clips: int,
+           draw: Callable[[Any, int], Rows], cache: Path | None) -> dict[str, np.ndarray]:
     """Draw worlds 0 to clips, CHUNK at a time, each chunk stored when it is done."""
     from tqdm import tqdm
 
-    told = {"presence": PRESENCE, "motion": MOTION}[what]
     store = Store(cache, engine_key(engine), what, told, CAMERAS, MOTION_GROUPS, drawing())
     chunks = []
     with tqdm(total=clips, desc=what, unit="world", disable=None) as bar:

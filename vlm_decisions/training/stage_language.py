@@ -28,8 +28,7 @@ STEP_TOKENS = 7700  # clips of a step: as many as cost about this much, prefix a
 LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16)
 LENGTH_SHARE = (0.04, 0.08, 0.12, 0.2, 0.18, 0.2, 0.1, 0.08)
 SIZE_SHARE = {(160, 128): 0.8, (192, 96): 0.1, (128, 128): 0.1}
-# Of the clips that show a motion so many have their groups in random order, in which nobody goes
-# anywhere: what has a direction must be seen to go on from group to group.
+# Where someone moves, so many clips have their groups in random order: there nobody goes anywhere.
 SHUFFLED_GROUPS, SHUFFLED_SHARE = 4, 0.2
 VALIDATION_SEEDS = 900_000_000
 REPORT = ("person", "second_person", "door_open", "cup", "phone", "laptop", "pen", "holding_cup",
