@@ -18,14 +18,15 @@ STATS = RuntimeStats(
     age_ms={2: Percentiles(60.0, 90.0, 300)}, rates_hz={"person": 3.9}, image_rate_hz=15.0,
     image_age_s=0.05, condition="", last_error="", model="sim_desk", heads=("person",))
 GOOD = NodeState("active", topic="/image", received=100, runtime=STATS,
-                 wanted_hz={"person": 4.0})
+                 wanted_hz={"person": 4.0}, clock_ns=5)
 
 
 def having(base=GOOD, **changes):
     """Return a state with changes, those of the runtime's numbers included."""
     own = {f.name for f in dataclasses.fields(NodeState)}
     stats = {name: value for name, value in changes.items() if name not in own}
-    changes = {name: value for name, value in changes.items() if name in own}
+    changes = {"clock_ns": base.clock_ns + 1,
+               **{name: value for name, value in changes.items() if name in own}}
     if stats:
         changes["runtime"] = dataclasses.replace(base.runtime, **stats)
     return dataclasses.replace(base, **changes)
@@ -40,11 +41,13 @@ def report(*states):
 
 
 def test_all_is_well():
-    parts = report(GOOD, GOOD)
+    parts = report(GOOD, having(queue=2))
     assert list(parts) == ["model", "image", "camera", "runtime", "questions"]
     assert all(status.level == OK for status in parts.values())
     values = {pair.key: pair.value for status in parts.values() for pair in status.values}
     assert values["rate"] == "15 Hz" and values["person"] == "3.9 of 4 Hz"
+    assert values["queue"] == "2" and values["age"] == "0.05 s"
+    assert values["model"] == "sim_desk" and float(values["memory"].split()[0]) > 10
     assert values["tick total"] == "p50 40 ms, p95 60 ms" and values["heads"] == "person"
 
 
@@ -58,10 +61,13 @@ def test_all_is_well():
      having(refused={"encoding": 2}, received=102, last_refusal="depth")),
     ("image", WARN, "refused 2: depth",  # and ten good ones in the same second
      having(refused={"encoding": 2}, received=112, last_refusal="depth")),
-    ("image", ERROR, "nothing publishes /clock", having(clock_stands=True)),
+    ("image", ERROR, "no image yet on /image", having(image_age_s=math.inf)),  # since a reset
+    ("image", ERROR, "nothing publishes /clock", having(clock_ns=0)),
+    ("image", WARN, "the clock stands", having(clock_ns=5)),
     ("image", WARN, "0.5 Hz is too slow", having(image_rate_hz=0.5)),
     ("image", WARN, "60 s behind the clock", having(stamp_offset_s=60.0)),
     ("image", WARN, "60 s ahead of the clock", having(stamp_offset_s=-60.0)),
+    ("image", OK, "15 Hz", having(stamp_offset_s=60.0, by_arrival=True)),  # as was advised
     ("image", OK, "not subscribed", having(state="inactive", image_age_s=99.0)),
     ("camera", WARN, "blurred, dark", having(conditions=("camera_blurred", "camera_dark"))),
     ("camera", ERROR, "answers are unknown: too dark", having(condition="too dark")),
@@ -79,9 +85,16 @@ def test_what_is_wrong_is_said(part, level, text, state):
     assert (status.level, text in status.message) == (level, True), status.message
 
 
+def test_rates_are_of_now():
+    values = {pair.key: pair.value for part in report(
+        GOOD, having(image_age_s=3.5, condition="no image for 3.5 s")).values()
+        for pair in part.values}
+    assert values["rate"] == "0 Hz" and values["person"] == "0 of 4 Hz"
+
+
 def test_old_troubles_are_counted_but_not_alarming():
     state = having(refused={"encoding": 2}, last_refusal="depth", errors=1, dropped={"queue": 3})
-    parts = report(GOOD, state, state)
+    parts = report(GOOD, state, having(state))
     assert all(status.level == OK for status in parts.values())
     values = {pair.key: pair.value for status in parts.values() for pair in status.values}
     assert values["refused, encoding"] == "2" and values["dropped, queue"] == "3"
@@ -92,7 +105,7 @@ def test_slow_questions_alarm_after_a_while():
     assert report(*[slow] * 5)["questions"].level == OK
     status = report(*[slow] * 7)["questions"]
     assert status.level == WARN and "person" in status.message
-    assert report(*[slow] * 7, GOOD)["questions"].level == OK
+    assert report(*[slow] * 7, having())["questions"].level == OK
     assert report(*[having(slow, condition="dark")] * 7)["questions"].level == OK
 
 

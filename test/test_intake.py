@@ -1,5 +1,8 @@
 """The input side by itself: queue, generations, health."""
 
+import threading
+
+import pytest
 from fakes import START_NS, Camera
 
 from vlm_decisions.frames import NS
@@ -90,6 +93,72 @@ def test_no_group_holds_a_frame_of_an_unusable_camera():
     assert groups
     assert min(frame.image.mean() for group in groups for frame in group.frames) > 50
     assert len({group.segment for group in groups}) == 1
+
+
+def test_a_group_is_there_to_encode_while_tier_0_looks_at_it_and_to_use_only_after_that():
+    one, _ = intake()
+    camera = Camera()
+    one.push(camera.frame(START_NS), START_NS)
+    look, seen = one._monitor.update, threading.Event()
+    one._monitor.update = lambda frame: seen.wait(10.0) and look(frame)
+    stamp_ns = START_NS + NS // 8
+    pushing = threading.Thread(target=one.push, args=(camera.frame(stamp_ns), stamp_ns))
+    pushing.start()
+    with one.changed:
+        assert one.changed.wait_for(lambda: len(one), 10.0)
+    group = one.take()[0]
+    told = []
+    asking = threading.Thread(target=lambda: told.append(one.fit(group)))
+    asking.start()
+    asking.join(0.1)
+    assert not told, "said before Tier 0 had seen it"
+    seen.set()
+    asking.join(10.0)
+    pushing.join(10.0)
+    assert told == [True]
+
+
+def test_what_is_in_work_when_the_camera_becomes_unusable_is_not_fit():
+    one, _ = intake()
+    camera = Camera()
+    look, taken = one._monitor.update, []
+
+    def look_late(frame):
+        group, _, _ = one.take()  # the engine is quicker than Tier 0
+        if group is not None:
+            taken.append(group)
+        return look(frame)
+
+    one._monitor.update = look_late
+    feed(one, 0, 1, camera)
+    assert len(taken) == 4 and all(one.fit(group) for group in taken)
+    camera.cover = 0
+    feed(one, 1, 2, camera)
+    assert not any(one.fit(group) for group in taken), "of a window that has ended"
+    camera.cover = None
+    before = len(taken)
+    feed(one, 3, 3, camera)
+    assert len(taken) > before and all(one.fit(group) for group in taken[before:])
+
+
+def test_a_group_that_tier_0_fails_on_is_not_used():
+    one, _ = intake()
+    camera = Camera()
+    one.push(camera.frame(START_NS), START_NS)
+    look, taken = one._monitor.update, []
+
+    def fail(frame):
+        taken.append(one.take()[0])
+        raise RuntimeError("broken")
+
+    one._monitor.update = fail
+    with pytest.raises(RuntimeError, match="broken"):
+        one.push(camera.frame(START_NS + NS // 8), START_NS + NS // 8)
+    assert not one.fit(taken[0])
+    one._monitor.update = look
+    feed(one, 1, 1, camera)
+    group = one.take()[0]
+    assert one.fit(group) and group.index == 0
 
 
 def test_the_image_rate_is_on_frame_time():

@@ -71,6 +71,9 @@ def test_late_subscriber_gets_the_last_decision_and_the_questions(live):
     wait_for(lambda: one and sets, 3)
     assert one[0].question_id == "person" and one[0].answer == "unknown"
     assert np.isnan(one[0].p) and "no image for" in one[0].reason
+    assert time_to_ns(one[0].t_end) in live.peer.stamps  # enough to judge it by
+    assert one[0].age == pytest.approx(
+        (time_to_ns(one[0].t_decided) - time_to_ns(one[0].t_end)) / 1e9) and one[0].age > 1
     assert [question.id for question in sets[0].questions] == ["person", "activity"]
     live.peer.destroy_subscription(a)
     live.peer.destroy_subscription(b)
@@ -259,9 +262,12 @@ def test_configure_time_parameters_say_so(live):
 @pytest.mark.parametrize("qos", [10, qos_profile_sensor_data], ids=["reliable", "best_effort"])
 @pytest.mark.parametrize("first", ["node", "camera"])
 def test_either_reliability_and_either_side_first(tmp_path, qos, first):
-    with system(tmp_path, autostart=first == "camera") as s:
-        s.peer.start_camera(qos=qos)
+    with system(tmp_path, autostart=first == "node") as s:
         if first == "node":
+            wait_for(lambda: s.node._images)  # subscribed, and nobody publishes
+        s.peer.start_camera(qos=qos)
+        if first == "camera":
+            wait_for(lambda: len(s.peer.stamps) > 5)
             assert s.peer.transition("configure") and s.peer.transition("activate")
         s.peer.answered()
 
@@ -288,6 +294,32 @@ def test_compressed_with_namespace_and_remap(tmp_path):
         assert wait_for(lambda: s.peer.newest("camera_frozen"))
         wait_for(lambda: s.model.corners)
         assert np.abs(np.array(s.model.corners[0]) - (200, 30, 60)).max() < 6
+
+
+def test_raw_with_namespace_and_remap(tmp_path):
+    args = ["--ros-args", "-r", "__ns:=/robot", "-r", "image:=/front/rgb"]
+    with system(tmp_path, args=args, path="/robot/decision_node") as s:
+        s.peer.start_camera("/front/rgb")
+        assert s.peer.answered().question_id == "person"
+        assert s.peer.count_publishers("/robot/decision_node/decisions/person") == 1
+
+
+def test_refusals_are_logged_now_and_then(tmp_path, capfd):
+    def depth(rgb, stamp_ns):
+        msg = rgb_to_msg(rgb, stamp_ns, "cam")
+        msg.encoding = "16UC1"
+        return msg
+
+    with system(tmp_path) as s:
+        images = wait_for(lambda: s.node._images)
+        s.peer.start_camera(make=depth, fps=50.0)
+        wait_for(lambda: images.refused["encoding"] >= 20)
+        images._reported["encoding"] = (time.monotonic() - 100.0, 1)  # some time has passed
+        count = images.refused["encoding"]
+        wait_for(lambda: images.refused["encoding"] > count + 5)
+    said = [line for line in "".join(capfd.readouterr()).splitlines() if "image refused" in line]
+    assert len(said) == 2 and "depth image" in said[0]
+    assert "refused since the last report" in said[1]
 
 
 def test_encoding_and_padding_reach_the_model_right(tmp_path):
@@ -464,6 +496,22 @@ def test_a_constructor_that_raises_fails_configure_with_the_reason(tmp_path, mon
         assert s.peer.state() == "unconfigured"
         assert "on_configure: KeyError: 'gone'" in s.peer.status("model", ERROR).message
         monkeypatch.undo()
+        assert s.peer.transition("configure") and s.peer.transition("activate")
+        s.peer.start_camera()
+        s.peer.answered()
+
+
+def test_a_session_that_raises_half_way_leaves_nothing_taken(tmp_path, monkeypatch):
+    log = tmp_path / "decisions.jsonl"
+    with system(tmp_path, autostart=False, log_file=str(log)) as s:
+        def broken(self, question_id):
+            raise RuntimeError("no more topics")
+
+        with monkeypatch.context() as patch:
+            patch.setattr("vlm_decisions.ros.outlets.Outlets.offer", broken)
+            assert not s.peer.transition("configure")
+        assert "no more topics" in s.peer.status("model", ERROR).message
+        assert not s.node.has_parameter("questions.person.enter")
         assert s.peer.transition("configure") and s.peer.transition("activate")
         s.peer.start_camera()
         s.peer.answered()

@@ -5,8 +5,10 @@ import math
 import numpy as np
 import pytest
 
+from vlm_decisions import overlay
 from vlm_decisions.decision import Decision
 from vlm_decisions.overlay import draw
+from vlm_decisions.questions import MAX_OPTION
 
 NOW_NS = 20_000_000_000
 IDS = [f"question_{n}" for n in range(16)]
@@ -45,6 +47,26 @@ def test_table_fits_and_leaves_the_picture(size):
 def test_tiny_images_do_not_break(size):
     out = draw(picture(*size), IDS, {"question_0": decision()}, NOW_NS)
     assert out.shape == (size[1], size[0], 3)
+
+
+@pytest.mark.parametrize("size", [(320, 240), (1920, 1080)])
+def test_long_answers_leave_room_for_the_name_p_and_age(size, monkeypatch):
+    drawn = []
+    put = overlay._Size.put
+
+    def note(self, image, text, x, base, colour):
+        drawn.append((text, x, x + self.width_of(text)))
+        put(self, image, text, x, base, colour)
+
+    monkeypatch.setattr(overlay._Size, "put", note)
+    long = decision("what_is_the_person_doing", "o" * MAX_OPTION, p=0.87, age_s=3.2)
+    draw(picture(*size), [long.question_id], {long.question_id: long}, NOW_NS)
+    row = drawn[4:8]
+    assert [text for text, _, _ in row][2:] == ["0.87", "3.2s"]
+    assert all(len(text) > 5 for text, _, _ in row[:2])
+    for (_, _, right), (_, left, _) in zip(row, row[1:], strict=False):
+        assert right <= left
+    assert row[-1][2] <= size[0]
 
 
 def test_each_answer_has_its_colour():

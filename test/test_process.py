@@ -78,17 +78,20 @@ def node(*args: str, load_s: float = 0.0, ask_s: float = 0.0) -> Process:
                    "--ros-args", "-p", "heads_dir:=none", *args)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signal_in_the_middle_of_an_answer(number, tmp_path):
+@pytest.mark.parametrize("number, ask_s", [(signal.SIGINT, 1.0), (signal.SIGTERM, 1.0),
+                                           (signal.SIGTERM, 30.0)])
+def test_signal_in_the_middle_of_an_answer(number, ask_s, tmp_path):
     log = tmp_path / "decisions.jsonl"
     camera = Process("-m", "vlm_decisions.ros.sim_camera", "--ros-args", "-p", "width:=160", "-p",
                      "height:=120")
-    with camera, node("-p", f"log_file:={log}", ask_s=1.0) as process:
+    with camera, node("-p", f"log_file:={log}", ask_s=ask_s) as process:
         process.wait_line("active, reading")
         deadline_s = time.monotonic() + 20
-        while not (log.exists() and '"tier": 2' in log.read_text()):
+        # The first answers of all, or, where there are none, images long enough to be asked about.
+        while not (log.exists() and (f'"tier": {2 if ask_s < 5 else 0}') in log.read_text()):
             assert time.monotonic() < deadline_s, process.lines
             time.sleep(0.05)
+        time.sleep(0.0 if ask_s < 5 else 1.0)
         code, took_s, output = process.end(number)
         camera_code, camera_s, camera_output = camera.end(number)
     assert (code, camera_code) == (0, 0), output

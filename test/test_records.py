@@ -1,6 +1,7 @@
 """The decision log: whole lines whatever happens."""
 
 import dataclasses
+import errno
 import json
 import os
 import signal
@@ -75,6 +76,30 @@ def test_keep_0_starts_over(tmp_path):
             log.write(numbered(index))
     assert os.listdir(tmp_path) == ["log.jsonl"]
     assert numbers(path) == [2]
+
+
+@pytest.mark.parametrize("keep", [0, 3])
+def test_where_no_new_file_can_be_made_the_old_ones_stay(tmp_path, monkeypatch, keep):
+    path = tmp_path / "log.jsonl"
+    line = len(DECISION.to_json()) + 1
+    with DecisionLog(path, max_bytes=3 * line + line // 2, keep=keep) as log:
+        for index in range(9):
+            log.write(numbered(index))
+        before = {name: (tmp_path / name).read_bytes() for name in os.listdir(tmp_path)}
+
+        def no_more_files(*_args, **_kwargs):
+            raise OSError(errno.EMFILE, "Too many open files")
+
+        with monkeypatch.context() as broken:
+            broken.setattr(os, "open", no_more_files)
+            for index in range(5):
+                with pytest.raises(RecordError, match="Too many open files"):
+                    log.write(numbered(index))
+        assert {name: (tmp_path / name).read_bytes() for name in os.listdir(tmp_path)} == before
+        log.write(numbered(9))
+    assert numbers(path) == [9]
+    if keep:
+        assert numbers(tmp_path / "log.jsonl.1") == [6, 7, 8]
 
 
 @pytest.mark.parametrize("torn", [b'{"question_id": "q", "ans', b"{", b"\x00" * 100])

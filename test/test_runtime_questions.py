@@ -33,6 +33,34 @@ def test_answers_to_an_old_text_do_not_pass_for_the_new():
     assert bench.engine.calls("ask")[-1] == ("ask", ("new",))
 
 
+@pytest.mark.parametrize("busy", ["encode_s", "append_s", "ask_s"])
+@pytest.mark.parametrize("change", ["replaced", "removed and added"])
+def test_a_question_changed_while_a_group_is_in_work_is_asked_on_the_next(busy, change):
+    bench = Bench("- {id: q, text: old, rate_hz: 0.1}", FakeEngine(**{busy: 0.1}))
+    bench.film(0, 3)
+
+    def act():
+        if change == "replaced":
+            bench.runtime.replace_question("q", text="new")
+        else:
+            bench.runtime.remove_question("q")
+            bench.runtime.add_question(Question("q", "new", rate_hz=0.1))
+
+    bench.clock.at(0.15, act)
+    bench.run(3)
+    assert bench.times("q") == [0.375]
+
+
+def test_an_answer_with_the_old_calibration_is_outdated():
+    bench = Bench("- {id: q, text: q}", FakeEngine(ask_s=0.1, answer=lambda *_: 0.7))
+    bench.film(0, 2)
+    bench.clock.at(1.15, lambda: bench.runtime.replace_question("q", bias=-5.0))
+    bench.run(2)
+    assert 1.125 not in bench.times("q") and bench.runtime.stats().dropped["outdated"] == 1
+    after = [d for d in bench.of("q") if d.t_decided_ns > bench.of("q")[0].t_end_ns + NS * 1.3]
+    assert after and all(d.p < 0.05 for d in after), "nothing of the old one is smoothed in"
+
+
 def test_thresholds_and_rates_change_in_passing():
     bench = Bench("- {id: q, text: q}", FakeEngine(answer=lambda *_: 0.7))
     bench.film(0, 8)

@@ -11,7 +11,7 @@ from fakes import Camera, FakeEngine
 from vlm_decisions.decision import UNKNOWN, YES
 from vlm_decisions.frames import Frame
 from vlm_decisions.questions import Question, QuestionBook
-from vlm_decisions.runtime import Runtime, RuntimeSettings
+from vlm_decisions.runtime import NotReadyError, Runtime, RuntimeSettings
 
 WAIT_S = 10.0
 
@@ -304,3 +304,62 @@ def test_waiting_until_all_is_done(live):
     assert one.runtime.stats().ticks == 1
     one.runtime.stop()
     assert one.runtime.wait_idle(WAIT_S)
+
+
+def test_a_loader_that_times_out_is_told_at_once_and_is_not_taken_for_a_slow_one(live):
+    def load():
+        raise TimeoutError("the hub did not answer")
+
+    one = live(factory=load)
+    one.runtime.start()
+    with pytest.raises(TimeoutError, match="the hub did not answer") as error:
+        one.runtime.wait_ready(WAIT_S)
+    assert not isinstance(error.value, NotReadyError)
+    slow = live(factory=lambda: time.sleep(0.3) or FakeEngine())
+    slow.runtime.start()
+    with pytest.raises(NotReadyError, match="not loaded within 0.01 s"):
+        slow.runtime.wait_ready(0.01)
+    slow.runtime.wait_ready(WAIT_S)
+
+
+def test_a_group_is_encoded_while_tier_0_looks_and_answered_only_after_that(live):
+    one = live()
+    one.runtime.start()
+    one.runtime.wait_ready(WAIT_S)
+    monitor = one.runtime._intake._monitor
+    look, seen = monitor.update, threading.Event()
+
+    def look_late(frame):
+        assert seen.wait(WAIT_S)
+        return look(frame)
+
+    one.push(1)
+    monitor.update = look_late
+    pushing = threading.Thread(target=one.push, args=(1,))
+    pushing.start()
+    end = time.monotonic() + WAIT_S
+    while not one.engine.calls("encode") and time.monotonic() < end:
+        time.sleep(0.01)
+    assert one.engine.calls("encode")
+    time.sleep(0.1)
+    assert not one.engine.calls("append") and not any(map(answered, one.decisions))
+    seen.set()
+    pushing.join(WAIT_S)
+    one.wait_for(answered)
+
+
+def test_nothing_is_made_of_a_group_that_tier_0_refuses(live):
+    one = live()
+    one.runtime.start()
+    one.runtime.wait_ready(WAIT_S)
+    intake = one.runtime._intake
+    fit = intake.fit
+    intake.fit = lambda group: fit(group) and False
+    one.push(6)
+    assert one.runtime.wait_idle(WAIT_S)
+    assert one.engine.calls("encode") and not one.engine.calls("append")
+    assert not any(map(answered, one.decisions))
+    assert one.runtime.stats().dropped["unusable"] == len(one.engine.calls("encode"))
+    intake.fit = fit
+    one.push(4)
+    one.wait_for(answered)

@@ -1,5 +1,7 @@
 """Which questions are due, on frame time."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -129,6 +131,17 @@ def test_a_changed_rate_counts_from_the_last_asking():
     scheduler.asked(question("q", 0.1), 1000 * NS)
     assert scheduler.due([question("q", 0.1)], 1001 * NS) == []
     assert len(scheduler.due([question("q", 1.0)], 1001 * NS)) == 1
+
+
+def test_another_question_of_the_same_id_is_due_at_once_whatever_was_asked_of_the_old():
+    scheduler = Scheduler()
+    old, new = question("q", 0.1), dataclasses.replace(question("q", 0.1), text="new")
+    scheduler.forget("q")  # the old one is being asked at this moment ...
+    scheduler.asked(old, 1000 * NS)  # ... and noted only now
+    assert scheduler.due([old], 1001 * NS) == []
+    assert scheduler.due([new], 1001 * NS) == [new]
+    scheduler.asked(new, 1001 * NS)
+    assert scheduler.due([new], 1002 * NS) == []
 
 
 def test_achieved_rates_are_reported():

@@ -9,9 +9,7 @@ of this run of frame time, is it fresh, is the camera fit to be asked about? If 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
-
-import numpy as np
+from collections.abc import Callable, Mapping, Sequence
 
 from .bus import Bus, Evidence
 from .decision import TIER_HEALTH, UNKNOWN, Decision
@@ -114,7 +112,7 @@ class Answers:
     def answered(
         self,
         question: Question,
-        probabilities: np.ndarray,
+        probabilities: Sequence[float],
         evidence: Evidence,
         generation: int,
     ) -> None:

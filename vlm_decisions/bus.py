@@ -15,6 +15,7 @@ import numpy as np
 
 from .decision import NO, TIER_HEALTH, UNCERTAIN, UNKNOWN, YES, Decision
 from .questions import Question
+from .tiers.heads import sigmoid
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class _State:
     """What is kept of one question between its answers."""
 
     options: tuple[str, ...] = ()
-    smoothed: np.ndarray | None = None
+    smoothed: tuple[float, ...] = ()  # empty where the next answer begins anew
     answer: str | None = None
     since_ns: int = 0
     evidence: Evidence = NO_EVIDENCE
@@ -62,7 +63,7 @@ class Bus:
     def update(
         self,
         question: Question,
-        probabilities: Sequence[float] | np.ndarray,
+        probabilities: Sequence[float],
         evidence: Evidence,
         t_decided_ns: int,
     ) -> Decision:
@@ -74,26 +75,29 @@ class Bus:
         """
         raw = _checked(question, probabilities)
         state = self._states.setdefault(question.id, _State())
-        if state.smoothed is None or state.options != question.options:
+        if not state.smoothed or state.options != question.options:
             state.smoothed, state.options = raw, question.options
         else:
-            state.smoothed = question.ema * raw + (1.0 - question.ema) * state.smoothed
+            new, old = question.ema, 1.0 - question.ema
+            state.smoothed = tuple(
+                new * p + old * before for p, before in zip(raw, state.smoothed, strict=True)
+            )
         if question.kind == "choice":
             index = _choose(question, state.smoothed, state.answer)
             answer = UNCERTAIN if index is None else question.options[index]
-            leader = int(np.argmax(state.smoothed)) if index is None else index
+            leader = _ranking(state.smoothed)[0] if index is None else index
         else:
-            answer, leader = _decide(question, float(state.smoothed[0]), state.answer), 0
+            answer, leader = _decide(question, state.smoothed[0], state.answer), 0
         changed = self._note(state, answer, evidence.t_end_ns)
         state.evidence = evidence
         is_choice = question.kind == "choice"
         return Decision(
             question_id=question.id,
             answer=answer,
-            p=float(state.smoothed[leader]),
-            p_raw=float(raw[leader]),
+            p=state.smoothed[leader],
+            p_raw=raw[leader],
             options=question.options,
-            probabilities=tuple(float(p) for p in state.smoothed) if is_choice else (),
+            probabilities=state.smoothed if is_choice else (),
             tier=evidence.tier,
             depth=evidence.depth,
             t_start_ns=evidence.t_start_ns,
@@ -119,7 +123,7 @@ class Bus:
         stamps are 0 if there was none). `since` is its first such frame, or the time decided.
         """
         state = self._states.setdefault(question.id, _State())
-        state.smoothed = None
+        state.smoothed = ()
         began_ns = t_decided_ns if evidence is None else evidence.t_end_ns
         changed = self._note(state, UNKNOWN, began_ns)
         evidence = state.evidence = evidence or state.evidence
@@ -159,7 +163,7 @@ class Bus:
     def reset(self) -> None:
         """Drop the smoothing and evidence of all questions (frame time started anew)."""
         for state in self._states.values():
-            state.smoothed = None
+            state.smoothed = ()
             state.evidence = NO_EVIDENCE
 
     @staticmethod
@@ -170,37 +174,37 @@ class Bus:
         return changed
 
 
-def calibrated(question: Question, logits: Sequence[float] | np.ndarray) -> np.ndarray:
+def calibrated(question: Question, logits: Sequence[float] | np.ndarray) -> tuple[float, ...]:
     """
     Return the probabilities of logits (k,), after the question's scale and bias.
 
     Yes/no: logits (yes, no), p(yes) = sigmoid(scale * (yes - no) + bias). Choice: the softmax of
-    scale * logits.
+    scale * logits. NaN where the logits are not finite.
     """
-    z = question.scale * np.asarray(logits, np.float64)
-    if question.kind == "yes_no" and z.shape == (2,):
-        p = _sigmoid(float(z[0]) - float(z[1]) + question.bias)
-        return np.array((p, 1.0 - p))
-    z = np.exp(z - np.max(z))
-    return z / z.sum()
+    # A few numbers: plain floats take a fraction of numpy's time, most of all in a cold cache.
+    z = [question.scale * float(x) for x in logits]
+    if question.kind == "yes_no" and len(z) == 2:
+        x = z[0] - z[1] + question.bias
+        p = sigmoid(x) if math.isfinite(x) else math.nan
+        return p, 1.0 - p
+    if not all(map(math.isfinite, z)):
+        return (math.nan,) * len(z)
+    highest = max(z)
+    e = [math.exp(x - highest) for x in z]
+    total = sum(e)
+    return tuple(x / total for x in e)
 
 
-def _sigmoid(x: float) -> float:
-    """Return 1 / (1 + exp(-x)), NaN for what is not finite; for one number quicker than numpy."""
-    if not math.isfinite(x):
-        return math.nan
-    small = math.exp(-abs(x))
-    return (1.0 if x >= 0 else small) / (1.0 + small)
-
-
-def _checked(question: Question, probabilities: Sequence[float] | np.ndarray) -> np.ndarray:
-    raw = np.asarray(probabilities, np.float64)
+def _checked(question: Question, probabilities: Sequence[float]) -> tuple[float, ...]:
     count = len(question.options) or 2
-    if raw.shape != (count,):
-        raise ValueError(f"question '{question.id}': {count} probabilities wanted, got {raw.shape}")
-    if not (np.isfinite(raw).all() and raw.min() >= -1e-6 and raw.max() <= 1 + 1e-6):
-        raise ValueError(f"question '{question.id}': not probabilities: {raw.tolist()}")
-    return raw.clip(0.0, 1.0)
+    if len(probabilities) != count:
+        raise ValueError(
+            f"question '{question.id}': {count} probabilities wanted, got {len(probabilities)}"
+        )
+    raw = tuple(map(float, probabilities))
+    if not all(-1e-6 <= p <= 1 + 1e-6 for p in raw):  # nor is NaN
+        raise ValueError(f"question '{question.id}': not probabilities: {list(raw)}")
+    return tuple(min(1.0, max(0.0, p)) for p in raw)
 
 
 def _decide(question: Question, p: float, current: str | None) -> str:
@@ -211,10 +215,14 @@ def _decide(question: Question, p: float, current: str | None) -> str:
     return current if current in (YES, NO) else UNCERTAIN
 
 
-def _choose(question: Question, p: np.ndarray, current: str | None) -> int | None:
-    order = np.argsort(-p, kind="stable")
-    leader = int(order[0])
+def _ranking(p: Sequence[float]) -> list[int]:
+    """Return the indices from the highest down, of equals the first first."""
+    return sorted(range(len(p)), key=lambda i: -p[i])
+
+
+def _choose(question: Question, p: Sequence[float], current: str | None) -> int | None:
+    leader, second = _ranking(p)[:2]
     if current in question.options:
         held = question.options.index(current)
         return leader if p[leader] - p[held] >= question.switch_margin else held
-    return leader if p[leader] - p[order[1]] >= question.switch_margin else None
+    return leader if p[leader] - p[second] >= question.switch_margin else None

@@ -34,12 +34,20 @@ class Intake:
     `generation` counts the runs of frame time: it changes when image time or the clock goes
     backwards, and whatever was seen before is then worth nothing. `changed` is the condition to
     wait on; it is notified when a group is queued.
+
+    A group is queued before its newest frame has been through Tier 0, so that the vision encoder
+    need not wait for that; nothing may be made of its features before `fit` says so.
     """
 
     def __init__(self, settings: RuntimeSettings, meter: Meter) -> None:
         """Start empty."""
-        self.changed = threading.Condition(threading.RLock())
+        lock = threading.RLock()
+        self.changed = threading.Condition(lock)
+        self._looked = threading.Condition(lock)  # Tier 0 is done with a frame
         self.generation = 0
+        self._pushing = threading.RLock()  # frames one by one; taken before `changed`
+        self._looking_at: Frame | None = None  # what Tier 0 has not spoken about yet
+        self._unfit_segment = -1  # no group of it or an older one may be used any more
         self._limit = settings.queue_groups
         self._meter = meter
         self._sampler = Sampler(settings.fps, settings.jitter_s)
@@ -54,33 +62,51 @@ class Intake:
 
     def push(self, frame: Frame, now_ns: int) -> Arrival:
         """Take a frame that arrived at `now_ns`: Tier 0, sampling, queue."""
-        with self.changed:
-            reason = self.note_clock(now_ns)
-            self._meter.count("frames")
-            late, epoch = self._sampler.late, self._sampler.epoch
-            group = self._sampler.push(frame)
-            if self._sampler.late != late:
-                self._meter.drop("late")
-                return Arrival(None, reason)
-            if self._sampler.epoch != epoch:
-                reason = "image time went backwards"
-                self._begin_generation()
-            self._stamps_ns.append(frame.stamp_ns)
-            usable = self._monitor.usable
-            with self._meter.stage("health"):
-                self._monitor.update(frame)
-            if self._monitor.usable != usable:
-                # Unusable frames have no place in a window, before or after.
-                self._sampler.break_segment()
-                self._meter.drop("unusable", len(self._queue) + (group is not None))
-                self._queue.clear()
-            elif group is not None:
-                self._enqueue(group)
+        began_s = self._meter.timer()
+        with self._pushing:
+            usable, seen = self._monitor.usable, False
+            try:
+                with self.changed:
+                    reason = self.note_clock(now_ns)
+                    self._meter.count("frames")
+                    late, epoch = self._sampler.late, self._sampler.epoch
+                    group = self._sampler.push(frame)
+                    if self._sampler.late != late:
+                        self._meter.drop("late")
+                        seen = True
+                        return Arrival(None, reason)
+                    if self._sampler.epoch != epoch:
+                        reason = "image time went backwards"
+                        self._begin_generation()
+                    usable = self._monitor.usable
+                    self._stamps_ns.append(frame.stamp_ns)
+                    self._looking_at = frame
+                    if group is not None:
+                        self._enqueue(group, began_s)
+                with self._meter.stage("health"):
+                    self._monitor.update(frame)
+                seen = True
+            finally:
+                with self.changed:
+                    self._looking_at = None
+                    if not seen or self._monitor.usable != usable:
+                        self._end_segment()
+                    self._looked.notify_all()
             return Arrival(self._monitor.state(), reason)
+
+    def fit(self, group: Group) -> bool:
+        """
+        Wait until Tier 0 has seen all of a group taken; return whether it may be used.
+
+        It may not where one of its frames, or one since, made the camera unusable.
+        """
+        with self.changed:
+            self._looked.wait_for(lambda: self._looking_at is not group.frames[-1])
+            return group.segment > self._unfit_segment
 
     def note_clock(self, now_ns: int) -> str:
         """Return why to forget all answers if the clock stepped back, else empty."""
-        with self.changed:
+        with self._pushing, self.changed:
             last_ns, self._clock_last_ns = self._clock_last_ns, now_ns
             if last_ns is None or now_ns >= last_ns - CLOCK_JUMP_NS:
                 return ""
@@ -89,7 +115,7 @@ class Intake:
 
     def reset(self) -> None:
         """Forget frames and groups; begin a new generation."""
-        with self.changed:
+        with self._pushing, self.changed:
             self._begin_generation()
             self._sampler.reset()
 
@@ -123,7 +149,14 @@ class Intake:
         self._meter.drop("reset", len(self._queue))
         self._queue.clear()
 
-    def _enqueue(self, group: Group) -> None:
+    def _end_segment(self) -> None:
+        """Unusable frames have no place in a window, before or after."""
+        self._unfit_segment = self._sampler.segment
+        self._sampler.break_segment()
+        self._meter.drop("unusable", len(self._queue))
+        self._queue.clear()
+
+    def _enqueue(self, group: Group, began_s: float) -> None:
         if not self._monitor.usable:
             self._meter.drop("unusable")
             return
@@ -132,5 +165,7 @@ class Intake:
             # The worker sees from the group's index that the window is not contiguous any more.
             self._queue.popleft()
             self._meter.drop("queue")
-        self._queue.append((group, self.generation, self._meter.timer()))
+        now_s = self._meter.timer()
+        self._meter.note("intake", now_s - began_s)
+        self._queue.append((group, self.generation, now_s))
         self.changed.notify_all()

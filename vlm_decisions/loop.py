@@ -10,8 +10,6 @@ import os
 import traceback
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
 from .answers import Answers
 from .asks import Asks
 from .bus import NO_EVIDENCE, Bus, Evidence
@@ -129,8 +127,12 @@ class Loop:
                 self.scheduler.hasten(group.t_end_ns, interrupted)
             sink = _Sink(self._answers, self._error, generation)
             try:
-                self._put_off = worker.process(group, self._questions(), sink, backlog=backlog)
-                if not self._put_off:
+                put_off = worker.process(
+                    group, self._questions(), sink, fit=self._intake.fit, backlog=backlog
+                )
+                if put_off is not None:
+                    self._put_off = put_off
+                if put_off is False:
                     self._asked_ns = group.t_end_ns
             except Exception:
                 # Nothing an engine does ends here: it is a fault of this program. Whatever it
@@ -187,7 +189,9 @@ class _Sink:
         self._generation = generation
         self.error = error
 
-    def answered(self, question: Question, probabilities: np.ndarray, evidence: Evidence) -> None:
+    def answered(
+        self, question: Question, probabilities: Sequence[float], evidence: Evidence
+    ) -> None:
         self._answers.answered(question, probabilities, evidence, self._generation)
 
     def failed(self, question: Question, reason: str, evidence: Evidence) -> None:

@@ -310,17 +310,19 @@ class DecisionNode(LifecycleNode):
         latest = self._outlets.latest.copy()
         now_ns = self.get_clock().now().nanoseconds
         return NodeState(
-            self._label, topic=images.topic if images else "", clock_stands=now_ns == 0,
+            self._label, topic=images.topic if images else "", clock_ns=now_ns,
             received=images.received if images else 0,
             refused=dict(images.refused) if images else {},
             last_refusal=images.last_refusal if images else "",
-            stamp_offset_s=images.offset_s if images else 0.0, runtime=session.stats(),
+            stamp_offset_s=images.offset_s if images else 0.0,
+            by_arrival=images is not None and images.by_arrival, runtime=session.stats(),
             wanted_hz={question.id: question.rate_hz for question in session.questions()},
             conditions=tuple(sorted(name for name, decision in latest.items()
                                     if name.startswith("camera_") and decision.answer == YES)),
             unknown={name: decision.reason for name, decision in latest.items()
                      if not name.startswith("camera_") and decision.answer == UNKNOWN},
             max_age_s=self._max_age_s, engine=session.engine,
+            converted_ms=percentiles(list(images.converted_ms) if images else []),
             handled_ms=percentiles(list(images.handled_ms) if images else []))
 
 

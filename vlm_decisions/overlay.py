@@ -42,7 +42,10 @@ def draw(image: np.ndarray, question_ids: Sequence[str], decisions: Mapping[str,
     columns = [max(size.width_of(text) for text in texts) for texts in (
         [head[1], *(row[1] for row in rows)], ["0.00"], [head[3], "0.0s", *(r[3] for r in rows)])]
     names = max(size.width_of(text) for text in [head[0], *(row[0] for row in rows)])
-    names = max(size.gap, min(names, width - 2 * size.pad - sum(columns) - 3 * size.gap))
+    # p and age are always whole; name and answer share what is left, the shorter one unclipped.
+    room = width - 2 * size.pad - sum(columns[1:]) - 3 * size.gap
+    names = max(size.gap, min(names, max(room - columns[0], room // 2)))
+    columns[0] = max(size.gap, min(columns[0], room - names))
     left = [size.pad, size.pad + names + size.gap]
     left += [left[1] + columns[0] + size.gap]
     left += [left[2] + columns[1] + size.gap]
@@ -58,7 +61,7 @@ def draw(image: np.ndarray, question_ids: Sequence[str], decisions: Mapping[str,
             cv2.rectangle(out, (left[2], base - size.cap - 1), (right, base + 1), _BAR, -1)
         value = f"{p:.2f}" if math.isfinite(p) else ("p" if number == 0 else "")
         size.put(out, size.clip(name, names), left[0], base, _PLAIN)
-        size.put(out, answer, left[1], base, colour)
+        size.put(out, size.clip(answer, columns[0]), left[1], base, colour)
         size.put(out, value, left[2], base, _PLAIN)
         size.put(out, age, left[3], base, _PLAIN)
     return out

@@ -56,7 +56,9 @@ class EngineLike(Protocol):
 class Sink(Protocol):
     """Where the worker's results go."""
 
-    def answered(self, question: Question, probabilities: np.ndarray, evidence: Evidence) -> None:
+    def answered(
+        self, question: Question, probabilities: Sequence[float], evidence: Evidence
+    ) -> None:
         """Take an answer's calibrated probabilities."""
 
     def failed(self, question: Question, reason: str, evidence: Evidence) -> None:

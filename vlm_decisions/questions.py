@@ -38,6 +38,7 @@ MAX_FILE_BYTES = 1_000_000
 _ID = re.compile(r"[a-zA-Z][a-zA-Z0-9]*(_[a-zA-Z0-9]+)*")
 _TIER_NUMBERS = {1: "heads", 2: "vlm"}
 _RESERVED_OPTIONS = ("unknown", "uncertain")
+_MEANING = ("id", "text", "kind", "options", "scale", "bias")
 
 
 class QuestionError(ValueError):
@@ -111,13 +112,8 @@ class Question:
         return (self.enter - self.exit) / 2
 
     def asks_the_same(self, other: Question) -> bool:
-        """Tell whether answers to the two mean the same, whatever their rate and thresholds."""
-        return (self.id, self.text, self.kind, self.options) == (
-            other.id,
-            other.text,
-            other.kind,
-            other.options,
-        )
+        """Tell whether the two's probabilities mean the same, whatever rate and thresholds."""
+        return all(getattr(self, name) == getattr(other, name) for name in _MEANING)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields that differ from their defaults, as YAML holds them."""

@@ -40,9 +40,7 @@ class DecisionLog:
         self._max_bytes = max_bytes
         self._keep = keep
         self._lock = threading.Lock()
-        self._handle = -1
-        self._size = 0
-        self._open()
+        self._handle, self._size = _open(self.path)
 
     def write(self, decision: Decision) -> None:
         """Append one decision. Raises RecordError; the file then holds whole lines only."""
@@ -84,38 +82,41 @@ class DecisionLog:
             raise
         self._size += len(line)
 
-    def _open(self) -> None:
-        handle = -1
-        try:
-            handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            size = os.fstat(handle).st_size
-            whole = _whole_lines(handle, size)
-            if whole < size:
-                os.ftruncate(handle, whole)
-        except BlockingIOError as error:
-            os.close(handle)
-            raise RecordError(f"{self.path}: another process writes this log") from error
-        except OSError as error:
-            if handle >= 0:
-                os.close(handle)
-            raise RecordError(f"{self.path}: {error.strerror or error}") from error
-        self._handle, self._size = handle, whole
-
     def _rotate(self) -> None:
-        """Move the file to `.1`, older ones up by one, and begin a new one."""
+        """Begin a new file; move this one to `.1` and older ones up by one."""
+        # The new one first: where it cannot be made, all stay where they are.
+        fresh = self.path.with_name(f"{self.path.name}.new")
+        handle, size = _open(fresh)
         for number in range(self._keep, 0, -1):
             older = self._numbered(number - 1)
             if older.exists():
                 os.replace(older, self._numbered(number))
-        if self._keep == 0:
-            self.path.unlink()
-        full = self._handle
-        self._open()
-        os.close(full)
+        os.replace(fresh, self.path)
+        os.close(self._handle)
+        self._handle, self._size = handle, size
 
     def _numbered(self, number: int) -> Path:
         return self.path.with_name(f"{self.path.name}.{number}") if number else self.path
+
+
+def _open(path: Path) -> tuple[int, int]:
+    """Open a log to append to, for this process alone; return the handle and its size, bytes."""
+    handle = -1
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        size = os.fstat(handle).st_size
+        whole = _whole_lines(handle, size)
+        if whole < size:
+            os.ftruncate(handle, whole)
+    except BlockingIOError as error:
+        os.close(handle)
+        raise RecordError(f"{path}: another process writes this log") from error
+    except OSError as error:
+        if handle >= 0:
+            os.close(handle)
+        raise RecordError(f"{path}: {error.strerror or error}") from error
+    return handle, whole
 
 
 def read_log(path: str | os.PathLike) -> Iterator[dict[str, Any]]:

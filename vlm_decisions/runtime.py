@@ -28,12 +28,16 @@ from .questions import Question, QuestionBook
 from .settings import RuntimeSettings
 from .stats import Meter, RuntimeStats
 
-__all__ = ["EngineLike", "Runtime", "RuntimeSettings", "RuntimeStats"]
+__all__ = ["EngineLike", "NotReadyError", "Runtime", "RuntimeSettings", "RuntimeStats"]
 
 #: Longest turn of one thread of the interpreter while another waits, seconds.
 SWITCH_S = 0.0001
 
 Listener = Callable[[Decision], None]
+
+
+class NotReadyError(TimeoutError):
+    """The engine has not been loaded in the time given; a loader's own timeout is another."""
 
 
 class Runtime:
@@ -195,7 +199,7 @@ class Runtime:
         with self._book_lock:
             old = self._book.get(question_id)
             new = self._book.replace(question_id, **changes)
-        if new.asks_the_same(old) and (new.scale, new.bias) == (old.scale, old.bias):
+        if new.asks_the_same(old):
             self._publish_book()
         else:
             self._begin_question(question_id)
@@ -255,9 +259,9 @@ class Runtime:
         atexit.register(self.stop)  # an engine must not be cut off in mid-computation
 
     def wait_ready(self, timeout_s: float | None = None) -> None:
-        """Wait until the engine is loaded. Raises its load error, or TimeoutError."""
+        """Wait until the engine is loaded. Raises its load error, or NotReadyError."""
         if not self._ready.wait(timeout_s):
-            raise TimeoutError(f"the engine was not loaded within {timeout_s:g} s")
+            raise NotReadyError(f"the engine was not loaded within {timeout_s:g} s")
         if self._load_error is not None:
             raise self._load_error
 

@@ -26,6 +26,7 @@ RATE_WINDOW_S = 5.0
 class _Entry:
     """When a question was asked last, and when it is next due (frame time, ns)."""
 
+    question: Question
     rate_hz: float
     last_ns: int
     due_ns: int
@@ -74,9 +75,9 @@ class Scheduler:
         """Note that the group that ends at `t_ns` has answered the question."""
         period = round(NS / question.rate_hz)
         with self._lock:
-            entry = self._entries.get(question.id)
+            entry = self._entry(question)
             if entry is None:
-                entry = _Entry(question.rate_hz, t_ns, t_ns + period, t_ns)
+                entry = _Entry(question, question.rate_hz, t_ns, t_ns + period, t_ns)
                 self._entries[question.id] = entry
             else:
                 entry.due_ns = max(entry.due_ns + period, t_ns + period // 2)
@@ -114,7 +115,7 @@ class Scheduler:
 
     def _overdue_ns(self, question: Question, t_ns: int) -> float:
         """Return ns past due: negative if early, inf if never asked, -inf if asked just now."""
-        entry = self._entries.get(question.id)
+        entry = self._entry(question)
         if entry is None:
             return math.inf
         if entry.last_ns >= t_ns:
@@ -123,6 +124,11 @@ class Scheduler:
             entry.rate_hz = question.rate_hz
             entry.due_ns = entry.last_ns + round(NS / question.rate_hz)
         return t_ns - entry.due_ns
+
+    def _entry(self, question: Question) -> _Entry | None:
+        """Return what is kept of a question: nothing of another that had its id before."""
+        entry = self._entries.get(question.id)
+        return entry if entry is not None and entry.question.asks_the_same(question) else None
 
     def _trim(self, entry: _Entry) -> None:
         while entry.asked_ns and entry.asked_ns[0] <= self._now_ns - RATE_WINDOW_S * NS:

@@ -34,9 +34,10 @@ class RuntimeStats:
     - `dropped`: by cause: groups `queue` (overflow), `catch_up`, `unusable` (camera), `reset`;
       frames `late`; decisions `outdated` (superseded before they were published).
     - `queue`: groups waiting. `tick_ms`: milliseconds by stage. Of a frame: `health` (Tier 0). Of a
-      group: `wait` (in the queue), the model's `vision`, `heads`, `append` and `ask`; `tier_1` (its
-      turn until Tier 1 is published), `tier_2` (append, ask, publish) and `total`. Of a decision:
-      `outside`, what of the time since its group's turn was not the model's.
+      group: `intake` (from its last frame until it is queued), `wait` (in the queue), the model's
+      `vision`, `heads`, `append` and `ask`; `tier_1` (its turn until Tier 1 is published), `tier_2`
+      (append, ask, publish) and `total`. Of a decision: `outside`, what of the time since its
+      group's turn was not the model's.
     - `age_ms`: age of decisions by tier. `rates_hz`: achieved, by question, on frame time.
     - `image_rate_hz` on frame time, `image_age_s` since the last arrival (inf: none yet).
     - `condition`: why answers are unknown just now, or empty. `last_error`: the newest message.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,5 +40,5 @@ class Item:
 def cosine_distance(one: np.ndarray, other: np.ndarray) -> float:
     """Return 1 - cosine of two vectors, 0 where either has no length."""
     one, other = np.asarray(one, np.float32), np.asarray(other, np.float32)
-    length = float(np.linalg.norm(one) * np.linalg.norm(other))
+    length = math.sqrt(float(np.dot(one, one)) * float(np.dot(other, other)))
     return 1.0 - float(np.dot(one, other)) / length if length > 0 else 0.0

@@ -7,11 +7,10 @@ queues or publishing.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-
-import numpy as np
 
 from .bus import Evidence, calibrated
 from .decision import TIER_HEADS, TIER_VLM
@@ -83,18 +82,25 @@ class Worker:
         self._must_reset = True
 
     def process(
-        self, group: Group, questions: Sequence[Question], sink: Sink, *, backlog: bool
-    ) -> bool:
+        self,
+        group: Group,
+        questions: Sequence[Question],
+        sink: Sink,
+        *,
+        fit: Callable[[Group], bool],
+        backlog: bool,
+    ) -> bool | None:
         """
         Take the next group and answer what is due; with a backlog, Tier 1 only.
 
-        Returns whether Tier 2 questions were put off because of the backlog.
+        `fit` waits for Tier 0's word on the group: where it is no, nothing is made of the group.
+        Returns whether Tier 2 questions were put off because of the backlog, None for such a group.
         """
         self._began_s, self._model_s = self._meter.timer(), 0.0
         with self._meter.stage("total"):
-            return self._process(group, questions, sink, backlog)
+            return self._process(group, questions, sink, fit, backlog)
 
-    def ask(self, question: Question) -> tuple[np.ndarray, Evidence]:
+    def ask(self, question: Question) -> tuple[tuple[float, ...], Evidence]:
         """Answer one question about the newest group. Raises what the engine raises."""
         head = self._head(question)
         if head is not None:
@@ -117,8 +123,13 @@ class Worker:
             return False
 
     def _process(
-        self, taken: Group, questions: Sequence[Question], sink: Sink, backlog: bool
-    ) -> bool:
+        self,
+        taken: Group,
+        questions: Sequence[Question],
+        sink: Sink,
+        fit: Callable[[Group], bool],
+        backlog: bool,
+    ) -> bool | None:
         last, group = self._last, Seen.of(taken)
         if last is None or group.segment != last.segment or group.index != last.index + 1:
             self.restart()
@@ -128,6 +139,10 @@ class Worker:
         try:
             with self._modelling("vision"):
                 features = self.engine.encode([frame.image for frame in taken.frames])
+            if not fit(taken):
+                self._meter.drop("unusable")
+                self.restart()
+                return None
             jump = self._jumped(features)
         except Exception as error:
             self._vision_failed(group, questions, sink, error)
@@ -208,7 +223,7 @@ class Worker:
             for question in due
             if (head := self._head(question)) and len(self._window) >= head.min_groups
         ]
-        answers: list[tuple[np.ndarray, Evidence] | HeadError] = []
+        answers: list[tuple[tuple[float, ...], Evidence] | HeadError] = []
         with self._modelling("heads"):
             for question, head in heads:
                 try:
@@ -222,7 +237,7 @@ class Worker:
             else:
                 self._answered(question, *answer, sink)
 
-    def _predict(self, head: Head, question: Question) -> tuple[np.ndarray, Evidence]:
+    def _predict(self, head: Head, question: Question) -> tuple[tuple[float, ...], Evidence]:
         window = list(self._window)[-head.window_groups :]
         logit = head.logit([item.features for item in window])
         evidence = Evidence(
@@ -233,7 +248,7 @@ class Worker:
             model=f"{self.engine.name}/{head.name}",
         )
         p_yes = sigmoid(logit)  # a head has a temperature of its own: scale, bias are not for it
-        return np.array([p_yes, 1.0 - p_yes]), evidence
+        return (p_yes, 1.0 - p_yes), evidence
 
     def _refuse_headless(self, due: list[Question], sink: Sink) -> list[Question]:
         """Answer `unknown` where a head is demanded that is not loaded; return the others."""
@@ -314,13 +329,13 @@ class Worker:
     def _deliver(self, question: Question, readout: ReadoutLike, sink: Sink) -> None:
         probabilities = calibrated(question, readout.logits)
         evidence = self._evidence_vlm(readout.depth)
-        if np.isfinite(probabilities).all():
+        if all(map(math.isfinite, probabilities)):
             self._answered(question, probabilities, evidence, sink)
         else:
             self._fault(question, "the model's output is not finite", evidence, sink)
 
     def _answered(
-        self, question: Question, probabilities: np.ndarray, evidence: Evidence, sink: Sink
+        self, question: Question, probabilities: Sequence[float], evidence: Evidence, sink: Sink
     ) -> None:
         self._faulty.discard(question)
         sink.answered(question, probabilities, evidence)

@@ -87,10 +87,9 @@ class Engine:
         )
         self.pixel_budget = self.settings.pixel_budget
         self.decoder = checkpoint.family.decoder(self.model)
+        allocator.keep_freed_memory()
         if self.decoder.hidden < SMALL:
             blas.use_threads(1)
-        else:
-            allocator.keep_freed_memory()
         self.vision = VisionEncoder(self.model.vision_tower, self.settings, self.fingerprint)
         self.n_layers = self.decoder.n_layers
         self.dtype = str(self.decoder.dtype).removeprefix("mlx.core.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -30,10 +31,11 @@ class NodeState:
     the image topic. ``received``: images that arrived; ``refused``: of these, by cause, with
     ``last_refusal`` the newest reason. ``stamp_offset_s``: clock minus the newest header stamp.
     ``runtime``: its snapshot, None while not configured. ``wanted_hz``: rate by question id.
-    ``clock_stands``: the clock is at zero (``use_sim_time`` and nobody publishes ``/clock``).
-    ``conditions``: the camera_* ids that hold. ``unknown``: standing questions whose newest answer
-    is that, with the reason. ``max_age_s``: as the parameter. ``engine``: what
-    the engine says of itself (device, dtype). ``handled_ms``: from image message to runtime.
+    ``by_arrival``: frames are stamped on arrival, not by the header. ``clock_ns``: the clock, 0
+    where ``use_sim_time`` is set and nobody publishes ``/clock``. ``conditions``: the camera_* ids
+    that hold. ``unknown``: standing questions whose newest answer is that, with the reason.
+    ``max_age_s``: as the parameter. ``engine``: what the engine says of itself (device, dtype).
+    ``converted_ms``: from image message to frame; ``handled_ms``: to the end of the runtime's part.
     """
 
     state: str
@@ -43,13 +45,15 @@ class NodeState:
     refused: Mapping[str, int] = field(default_factory=dict)
     last_refusal: str = ""
     stamp_offset_s: float = 0.0
-    clock_stands: bool = False
+    by_arrival: bool = False
+    clock_ns: int = 1
     runtime: RuntimeStats | None = None
     wanted_hz: Mapping[str, float] = field(default_factory=dict)
     conditions: tuple[str, ...] = ()
     unknown: Mapping[str, str] = field(default_factory=dict)
     max_age_s: float = 2.0
     engine: Mapping[str, str] = field(default_factory=dict)
+    converted_ms: Percentiles = percentiles([])
     handled_ms: Percentiles = percentiles([])
 
 
@@ -100,34 +104,38 @@ class Diagnostics:
         refused = sum(now.refused.values())
         fresh_refused = refused - (sum(last.refused.values()) if last else 0)
         fresh_good = now.received - (last.received if last else 0) - fresh_refused
+        gone = runtime.image_age_s > now.max_age_s
+        rate_hz = 0.0 if gone else runtime.image_rate_hz
         values = {"topic": now.topic, "received": now.received,
-                  "rate": f"{_number(runtime.image_rate_hz)} Hz",
+                  "rate": f"{_number(rate_hz)} Hz",
                   "age": f"{_number(runtime.image_age_s)} s",
                   "stamp offset": f"{_number(now.stamp_offset_s)} s",
                   "message to runtime": f"p50 {_number(now.handled_ms.p50)} ms, "
                                         f"p95 {_number(now.handled_ms.p95)} ms",
                   **{f"refused, {cause}": count for cause, count in now.refused.items()}}
-        level, message = OK, f"{_number(runtime.image_rate_hz)} Hz"
+        level, message = OK, f"{_number(rate_hz)} Hz"
         if now.state != "active":
             message = "not subscribed"
-        elif now.clock_stands:
+        elif now.clock_ns == 0:
             level, message = ERROR, "use_sim_time is set, but nothing publishes /clock"
+        elif last is not None and last.state == "active" and last.clock_ns == now.clock_ns:
+            level, message = WARN, "the clock stands: /clock is paused or has ended"
         elif fresh_refused > 0:
             # Now and then a bad image between good ones stops nothing.
             level = WARN if fresh_good > 0 else ERROR
             message = f"refused {fresh_refused}: {now.last_refusal}"
-        elif runtime.frames == 0:
+        elif runtime.frames == 0 or math.isinf(runtime.image_age_s):
             level, message = ERROR, f"no image yet on {now.topic}"
-        elif runtime.image_age_s > now.max_age_s:
+        elif gone:
             level, message = ERROR, f"no image for {_number(runtime.image_age_s)} s"
-        elif abs(now.stamp_offset_s) > now.max_age_s:
+        elif abs(now.stamp_offset_s) > now.max_age_s and not now.by_arrival:
             side = "behind" if now.stamp_offset_s > 0 else "ahead of"
             level = WARN
             message = (f"header stamps are {_number(abs(now.stamp_offset_s))} s {side} the clock "
                        "(see stamp_source and use_sim_time)")
-        elif 0 < runtime.image_rate_hz < SLOWEST_HZ:
+        elif 0 < rate_hz < SLOWEST_HZ:
             level = WARN
-            message = (f"{_number(runtime.image_rate_hz)} Hz is too slow: images more than "
+            message = (f"{_number(rate_hz)} Hz is too slow: images more than "
                        f"{MAX_INTERVAL_S:g} s apart show no motion and are not asked about")
         return self._status("image", level, message, values)
 
@@ -138,7 +146,8 @@ class Diagnostics:
             level, message = ERROR, f"answers are unknown: {condition}"
         elif now.conditions:
             level, message = WARN, ", ".join(c.removeprefix("camera_") for c in now.conditions)
-        elif now.state != "active" or now.runtime.frames == 0:
+        elif (now.state != "active" or now.runtime.frames == 0
+              or math.isinf(now.runtime.image_age_s)):
             message = "not seen yet"
         return self._status("camera", level, message,
                             {"condition": condition, "active": ", ".join(now.conditions)})
@@ -178,7 +187,7 @@ class Diagnostics:
         able = now.state == "active" and not now.runtime.condition
         # A rate is judged on a few seconds in a row: a window has to begin, a rate to be measured.
         for question_id, wanted_hz in now.wanted_hz.items():
-            rate_hz = now.runtime.rates_hz.get(question_id, 0.0)
+            rate_hz = now.runtime.rates_hz.get(question_id, 0.0) if able else 0.0
             values[question_id] = f"{_number(rate_hz)} of {_number(wanted_hz)} Hz"
             low = able and rate_hz < wanted_hz / 2
             self._low[question_id] = self._low.get(question_id, 0) + 1 if low else 0
@@ -200,7 +209,7 @@ def rss_mb() -> float:
     """Return this process's resident memory, megabytes (its peak, where that is all there is)."""
     try:
         with open("/proc/self/statm", encoding="ascii") as file:
-            return int(file.read().split()[1]) * 4096 / 1e6
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
     except OSError:
         import resource
 

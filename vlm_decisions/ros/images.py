@@ -4,7 +4,7 @@ Turn ``sensor_msgs`` images into uint8 RGB arrays, or refuse them by name.
 Every encoding of ``sensor_msgs/image_encodings.hpp`` is either converted so that each pixel is
 right, or refused with a reason that says what to do instead:
 
-- ``rgb8 bgr8 rgba8 bgra8 mono8 8UC1``: copied (alpha is dropped, grey is repeated);
+- ``rgb8 bgr8 rgba8 bgra8 mono8 8UC1``: as they are (alpha is dropped, grey is repeated);
 - ``rgb16 bgr16 rgba16 bgra16 mono16``: both byte orders, scaled by 255/65535 and rounded;
 - ``bayer_*8 bayer_*16``: bilinear demosaicing (OpenCV's);
 - ``uyvy yuv422 yuyv yuv422_yuy2 nv12 nv21 nv24``: BT.601 studio swing, as V4L2 and OpenCV do;
@@ -64,10 +64,11 @@ class ImageError(ValueError):
 
 def image_to_rgb(msg: Any, *, max_pixels: int = MAX_PIXELS) -> np.ndarray:
     """
-    Convert a ``sensor_msgs/Image`` to a fresh, contiguous uint8 array (height, width, 3), RGB.
+    Convert a ``sensor_msgs/Image`` to a contiguous uint8 array (height, width, 3), RGB.
 
-    Raises ImageError for an encoding that is not a picture, a size of zero or above
-    ``max_pixels``, a row step too short for the width, or fewer bytes than the size needs.
+    Of an rgb8 image without padding it is a read-only view of the message's data: rclpy makes a
+    message for each call. Raises ImageError for an encoding that is not a picture, a size of zero
+    or above ``max_pixels``, a row step too short for the width, or fewer bytes than the size needs.
     """
     encoding = str(msg.encoding)
     width, height, step = int(msg.width), int(msg.height), int(msg.step)
@@ -102,7 +103,7 @@ def image_to_rgb(msg: Any, *, max_pixels: int = MAX_PIXELS) -> np.ndarray:
         pixels = _to_8_bit(pixels).reshape(height, width, channels)
     code = _SWAP[order]
     if code is None:
-        return np.array(pixels, order="C", copy=not wide)
+        return np.ascontiguousarray(pixels)
     return cv2.cvtColor(pixels, code)
 
 

@@ -19,7 +19,7 @@ from ..events import EventBook
 from ..frames import Frame
 from ..questions import Question, QuestionBook, QuestionError
 from ..records import DecisionLog
-from ..runtime import EngineLike, Runtime, RuntimeStats
+from ..runtime import EngineLike, NotReadyError, Runtime, RuntimeStats
 from ..tiers.health import HEALTH_IDS
 from .keeper import Keeper
 from .outlets import Outlets
@@ -68,12 +68,16 @@ class Session:
                 self.runtime.listen(self._log.write)
         except (OSError, ValueError) as error:  # those of questions, parameters, resources, log
             raise ConfigureError(str(error)) from error
-        for name in HEALTH_IDS:
-            outlets.offer(name)
-        for question in self.questions():
-            self._begin(question)
-        self._announce()
-        self.runtime.start()
+        try:
+            for name in HEALTH_IDS:
+                outlets.offer(name)
+            for question in self.questions():
+                self._begin(question)
+            self._announce()
+            self.runtime.start()
+        except BaseException:
+            self.close()  # or the next try would find the log and the parameters taken
+            raise
 
     def wait_loaded(self, cancelled: Callable[[], bool]) -> None:
         """Wait until the model is loaded. Raises ConfigureError."""
@@ -82,7 +86,7 @@ class Session:
             try:
                 self.runtime.wait_ready(0.1)
                 return
-            except TimeoutError as error:
+            except NotReadyError as error:
                 if cancelled():
                     raise ConfigureError("the node is shutting down") from error
                 if time.monotonic() > deadline_s:

@@ -31,20 +31,22 @@ class ImageSubscription:
     Subscribes the camera and hands each good image to ``push``.
 
     Counters for diagnostics: ``received`` messages, ``refused`` by cause, ``last_refusal`` (its
-    reason), ``offset_s`` (clock minus the newest header stamp), ``newest`` (frame or None),
-    ``handled_ms`` (milliseconds from message to runtime of the last good images).
+    reason), ``offset_s`` (clock minus the newest header stamp), ``by_arrival`` (the header's is not
+    used), ``newest`` (frame or None), ``converted_ms`` and ``handled_ms`` (milliseconds of the last
+    good images from message to frame, and to the end of what the runtime does with it at once).
     """
 
     def __init__(self, node: Node, push: Callable[[Frame], Any], *, transport: str,
                  reliability: str, stamp_source: str, max_pixels: int) -> None:
         self._node, self._push = node, push
-        self._by_arrival = stamp_source == "arrival"
+        self.by_arrival = stamp_source == "arrival"
         self._max_pixels = max_pixels
         self.received = 0
         self.refused: Counter[str] = Counter()
         self.last_refusal = ""
         self.offset_s = 0.0
         self.newest: Frame | None = None
+        self.converted_ms: deque[float] = deque(maxlen=MEMORY)
         self.handled_ms: deque[float] = deque(maxlen=MEMORY)
         self._reported: dict[str, tuple[float, int]] = {}
         self._closed = False
@@ -78,7 +80,7 @@ class ImageSubscription:
         stamp_ns = time_to_ns(msg.header.stamp)
         try:
             rgb = self._convert(msg, max_pixels=self._max_pixels)
-            if not self._by_arrival:
+            if not self.by_arrival:
                 check_stamp(msg.header.stamp)
             if len(msg.header.frame_id) > MAX_FRAME_ID:
                 raise ImageError("frame_id", f"the header's frame_id has {len(msg.header.frame_id)}"
@@ -87,8 +89,9 @@ class ImageSubscription:
             self._refuse(error)
             return
         self.offset_s = (now_ns - stamp_ns) / 1e9 if stamp_ns else 0.0
-        frame = Frame(rgb, now_ns if self._by_arrival else stamp_ns, msg.header.frame_id, now_ns)
+        frame = Frame(rgb, now_ns if self.by_arrival else stamp_ns, msg.header.frame_id, now_ns)
         self.newest = frame
+        self.converted_ms.append((time.perf_counter() - began_s) * 1e3)
         self._push(frame)
         self.handled_ms.append((time.perf_counter() - began_s) * 1e3)
 

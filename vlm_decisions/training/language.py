@@ -59,9 +59,13 @@ class Clip:
         """Return it with its groups (four or more) in random order, the last three not in order."""
         while True:
             clip = Clip(self.strip, tuple(int(g) for g in rng.permutation(self.groups)), True)
-            last = list(clip.groups[-3:])
-            if last not in (sorted(last), sorted(last)[::-1]) and clip.now.since_s >= SETTLED_S:
+            if not in_order(clip.groups[-3:]) and clip.now.since_s >= SETTLED_S:
                 return clip
+
+
+def in_order(groups: Sequence[int]) -> bool:
+    """Whether they follow each other in time, forwards or backwards."""
+    return list(groups) in (sorted(groups), sorted(groups)[::-1])
 
 
 @dataclass
@@ -130,8 +134,11 @@ class SceneLabels:
                 moving = float(g + 1 >= MOTION_GROUPS and moment.since_s >= MOTION_S
                                and not clip.shuffled)
                 pose, known = pose_of(moment)
+                flags = np.array(flags_of(moment), np.float32)
                 flag_weights, pose_weights = np.full(len(FLAGS), settled), np.array(known) * settled
                 flag_weights[MOTION_FLAGS] = moving * MOTION_WEIGHT
+                if clip.shuffled and not in_order(clip.groups[max(0, g - 2):g + 1]):
+                    flags[MOTION_FLAGS], flag_weights[MOTION_FLAGS] = 0.0, settled * MOTION_WEIGHT
                 pose_weights[MOTION_POSE] *= moving * MOTION_WEIGHT
                 places = {n: where(moment.state, moment.x, n) for n in OBJECTS}
                 pairs = [(places[a], places[b]) for a, b in PAIRS]
@@ -142,7 +149,7 @@ class SceneLabels:
                 then, there = pose_of(clip.strip.moments[clip.groups[max(0, g - BEFORE)]])
                 was = [k * (g >= BEFORE) for k in there[:2]]
                 for row, value in zip(rows, (
-                        flags_of(moment), flag_weights, pose, pose_weights, sides, both,
+                        flags, flag_weights, pose, pose_weights, sides, both,
                         [float(way == pair[0]) for pair in WAYS], way_weights, then[:2], was,
                         ), strict=True):
                     row.append(value)

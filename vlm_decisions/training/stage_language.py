@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ LENGTH_SHARE = (0.04, 0.08, 0.12, 0.2, 0.18, 0.2, 0.1, 0.08)
 SIZE_SHARE = {(160, 128): 0.8, (192, 96): 0.1, (128, 128): 0.1}
 # Where someone moves, so many clips have their groups in random order: there nobody goes anywhere.
 SHUFFLED_GROUPS, SHUFFLED_SHARE = 4, 0.2
+JUMBLED_SHARE = 0.7  # of clips have the frames of groups exchanged
 VALIDATION_SEEDS = 900_000_000
 REPORT = ("person", "second_person", "door_open", "cup", "phone", "laptop", "pen", "holding_cup",
           "holding_phone", "holding_pen", "cup_left_of_laptop", "phone_right_of_laptop",
@@ -43,10 +45,12 @@ def draw_clips(rng: np.random.Generator, store: StripStore) -> list[Clip]:
     size = list(SIZE_SHARE)[int(rng.choice(3, p=list(SIZE_SHARE.values())))]
     clips: list[Clip] = []
     while len(clips) < count:
-        strips = store.strips if rng.random() < 0.5 else store.backwards
-        strip = strips[int(rng.integers(len(strips)))]
+        index = int(rng.integers(len(store)))
+        strip, opposite = store.strips[index], store.backwards[index]
         if strip.size != size:
             continue
+        if rng.random() < 0.5:
+            strip, opposite = opposite, strip
         end = int(rng.integers(n, GROUPS + 1))
         clip = Clip(strip, tuple(range(end - n, end)))
         if clip.now.since_s < SETTLED_S or (not clip.shows_motion and n > 1 and rng.random() < 0.7):
@@ -55,6 +59,8 @@ def draw_clips(rng: np.random.Generator, store: StripStore) -> list[Clip]:
             continue  # someone moves in about a quarter of all moments: show about half
         if n >= SHUFFLED_GROUPS and moves(clip.now.state) and rng.random() < SHUFFLED_SHARE:
             clip = clip.shuffle(rng)
+        if rng.random() < JUMBLED_SHARE:
+            clip = replace(clip, strip=strip.jumbled(opposite, rng))
         clips.append(clip)
     return clips
 

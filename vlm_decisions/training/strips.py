@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,16 @@ class Encoded:
     size: tuple[int, int]
     features: np.ndarray
     moments: tuple[Moment, ...]
+
+    def jumbled(self, opposite: Encoded, rng: np.random.Generator) -> Encoded:
+        """Return it with the two frames of every other group or so exchanged, at random.
+
+        opposite: the same strip played the other way. A direction must then be read from group to
+        group: within a group it says nothing.
+        """
+        swapped = rng.random(len(self.features)) < 0.5
+        features = np.where(swapped[:, None, None], opposite.features[::-1], self.features)
+        return replace(self, features=features)
 
 
 def size_of(seed: int) -> tuple[int, int]:
