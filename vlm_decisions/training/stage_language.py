@@ -30,7 +30,7 @@ LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16)
 LENGTH_SHARE = (0.04, 0.08, 0.12, 0.2, 0.18, 0.2, 0.1, 0.08)
 SIZE_SHARE = {(160, 128): 0.8, (192, 96): 0.1, (128, 128): 0.1}
 # Where someone moves, so many clips have their groups in random order: there nobody goes anywhere.
-SHUFFLED_GROUPS, SHUFFLED_SHARE = 4, 0.2
+SHUFFLED_GROUPS, SHUFFLED_SHARE = 4, 0.5
 JUMBLED_SHARE = 0.7  # of clips have the frames of groups exchanged
 VALIDATION_SEEDS = 900_000_000
 REPORT = ("person", "second_person", "door_open", "cup", "phone", "laptop", "pen", "holding_cup",
