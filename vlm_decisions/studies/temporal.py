@@ -5,7 +5,8 @@ from end to end. It is asked about as it is; as its middle frame alone; with its
 order; with its frames in random order, paired anew; and played backwards, where approaching and
 receding, left and right must swap. A model that answers from appearance does as well on the middle
 frame and on random frames, and cannot turn with the clip. One that sees the motion between the two
-frames of a group does well on groups in any order.
+frames of a group does well on groups in any order; one that follows what moves from group to group
+does not.
 """
 
 from __future__ import annotations
