@@ -273,6 +273,15 @@ def test_an_answer_that_is_no_number_is_unknown():
     assert "not finite" in bench.of("person")[-1].reason
 
 
+def test_an_output_that_is_no_list_of_numbers_is_that_question_s_fault_alone():
+    two = "- {id: a, text: a, kind: choice, options: [x, y]}\n- {id: b, text: b}"
+    bench = Bench(two, FakeEngine(answer=lambda text, _: [[1.0, 2.0]] * 2 if text == "a" else 0.9))
+    bench.film(0, 2)
+    bench.run(2)
+    assert set(bench.answers("a")) == {UNKNOWN} and "no numbers" in bench.of("a")[-1].reason
+    assert bench.answers("b")[-1] == YES and len(bench.times("b")) == 8
+
+
 def test_answers_of_the_wrong_number_are_unknown():
     bench = Bench(
         "- {id: c, text: c, kind: choice, options: [x, y]}\n- {id: a, text: a}",

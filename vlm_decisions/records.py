@@ -87,11 +87,15 @@ class DecisionLog:
         # The new one first: where it cannot be made, all stay where they are.
         fresh = self.path.with_name(f"{self.path.name}.new")
         handle, size = _open(fresh)
-        for number in range(self._keep, 0, -1):
-            older = self._numbered(number - 1)
-            if older.exists():
-                os.replace(older, self._numbered(number))
-        os.replace(fresh, self.path)
+        try:
+            for number in range(self._keep, 0, -1):
+                older = self._numbered(number - 1)
+                if older.exists():
+                    os.replace(older, self._numbered(number))
+            os.replace(fresh, self.path)
+        except OSError:
+            os.close(handle)
+            raise
         os.close(self._handle)
         self._handle, self._size = handle, size
 

@@ -27,7 +27,6 @@ class _Entry:
     """When a question was asked last, and when it is next due (frame time, ns)."""
 
     question: Question
-    rate_hz: float
     last_ns: int
     due_ns: int
     first_ns: int
@@ -77,7 +76,7 @@ class Scheduler:
         with self._lock:
             entry = self._entry(question)
             if entry is None:
-                entry = _Entry(question, question.rate_hz, t_ns, t_ns + period, t_ns)
+                entry = _Entry(question, t_ns, t_ns + period, t_ns)
                 self._entries[question.id] = entry
             else:
                 entry.due_ns = max(entry.due_ns + period, t_ns + period // 2)
@@ -109,7 +108,7 @@ class Scheduler:
             for question_id, entry in self._entries.items():
                 self._trim(entry)
                 # The time since the first asking holds one answer less than were given.
-                span = (self._now_ns - entry.first_ns) / NS + 1 / entry.rate_hz
+                span = (self._now_ns - entry.first_ns) / NS + 1 / entry.question.rate_hz
                 rates[question_id] = len(entry.asked_ns) / min(RATE_WINDOW_S, max(span, 1e-9))
             return rates
 
@@ -120,15 +119,18 @@ class Scheduler:
             return math.inf
         if entry.last_ns >= t_ns:
             return -math.inf
-        if entry.rate_hz != question.rate_hz:
-            entry.rate_hz = question.rate_hz
+        if entry.question.rate_hz != question.rate_hz:
             entry.due_ns = entry.last_ns + round(NS / question.rate_hz)
+        entry.question = question
         return t_ns - entry.due_ns
 
     def _entry(self, question: Question) -> _Entry | None:
         """Return what is kept of a question: nothing of another that had its id before."""
         entry = self._entries.get(question.id)
-        return entry if entry is not None and entry.question.asks_the_same(question) else None
+        if entry is None:
+            return None
+        same = entry.question is question or entry.question.asks_the_same(question)
+        return entry if same else None
 
     def _trim(self, entry: _Entry) -> None:
         while entry.asked_ns and entry.asked_ns[0] <= self._now_ns - RATE_WINDOW_S * NS:

@@ -327,8 +327,12 @@ class Worker:
         sink.failed(question, reason, evidence)
 
     def _deliver(self, question: Question, readout: ReadoutLike, sink: Sink) -> None:
-        probabilities = calibrated(question, readout.logits)
         evidence = self._evidence_vlm(readout.depth)
+        try:
+            probabilities = calibrated(question, readout.logits)
+        except (TypeError, ValueError) as error:
+            self._fault(question, f"the model's output is no numbers: {error}", evidence, sink)
+            return
         if all(map(math.isfinite, probabilities)):
             self._answered(question, probabilities, evidence, sink)
         else:

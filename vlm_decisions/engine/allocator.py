@@ -2,8 +2,8 @@
 
 MLX on the CPU allocates every intermediate array with malloc and frees it. glibc hands freed
 memory of some size back to the kernel at once, and each page of the next array then costs a fault:
-a third of the time of a large model's pass with many questions, and a thousand faults a group with
-a small one, of images and their copies above all. Nothing is done off Linux, with another malloc,
+much of the time of a large model's pass with many questions, and with a small model that of the
+images and their copies. Nothing is done off Linux, with another malloc,
 or where the user has set it up (a ``MALLOC_..._`` or ``GLIBC_TUNABLES`` variable).
 """
 

@@ -124,7 +124,7 @@ class Diagnostics:
             # Now and then a bad image between good ones stops nothing.
             level = WARN if fresh_good > 0 else ERROR
             message = f"refused {fresh_refused}: {now.last_refusal}"
-        elif runtime.frames == 0 or math.isinf(runtime.image_age_s):
+        elif math.isinf(runtime.image_age_s):
             level, message = ERROR, f"no image yet on {now.topic}"
         elif gone:
             level, message = ERROR, f"no image for {_number(runtime.image_age_s)} s"
@@ -146,8 +146,7 @@ class Diagnostics:
             level, message = ERROR, f"answers are unknown: {condition}"
         elif now.conditions:
             level, message = WARN, ", ".join(c.removeprefix("camera_") for c in now.conditions)
-        elif (now.state != "active" or now.runtime.frames == 0
-              or math.isinf(now.runtime.image_age_s)):
+        elif now.state != "active" or math.isinf(now.runtime.image_age_s):
             message = "not seen yet"
         return self._status("camera", level, message,
                             {"condition": condition, "active": ", ".join(now.conditions)})

@@ -30,7 +30,7 @@ MOTION_GROUPS = 2
 MOTION_WEIGHT = 3.0  # motion is known for few groups and learnt last
 EXITS = {2: 0.2, 4: 0.4, 6: 1.0}  # depth -> weight of its answer loss
 GROUP_SHARE = {"presence": 0.4, "holding": 0.06, "relation": 0.4, "motion": 0.36,
-               "activity": 0.06, "choice": 1.0}  # what is learnt last is asked most
+               "activity": 0.06, "choice": 1.0}  # the last learnt and first forgotten most
 MOTION_FLAGS = [FLAGS.index(n) for n in ("approaching", "receding", "left", "right")]
 MOTION_POSE = [POSE.index(n) for n in ("vx", "vs")]
 CONTESTED = 5.0  # how much more often a question is asked where nothing simpler answers it
