@@ -3,12 +3,12 @@
 import array
 import struct
 import zlib
-from pathlib import Path
 from types import SimpleNamespace
 
 import cv2
 import numpy as np
 import pytest
+from material import material
 
 from vlm_decisions.ros.images import (
     MAX_PIXELS,
@@ -18,7 +18,6 @@ from vlm_decisions.ros.images import (
     image_to_rgb,
 )
 
-WEIRD = Path(__file__).parents[2] / "shared" / "material" / "weird"
 RNG = np.random.default_rng(7)
 # Every name of sensor_msgs/image_encodings.hpp (Kilted).
 ALL_ENCODINGS = (
@@ -383,10 +382,7 @@ def test_bound_is_a_bound(bound):
     ("decompression_bomb.gif", "format"), ("16bit.cropped.tif", "format"),
     ("foxglove_empty-file.bag", "format")])
 def test_real_weird_files(name, expect):
-    path = WEIRD / name
-    if not path.exists():
-        pytest.skip(f"no {path}: the real test files are not beside this checkout")
-    msg = compressed(path.read_bytes())
+    msg = compressed(material("weird", name).read_bytes())
     if isinstance(expect, tuple):
         assert compressed_to_rgb(msg).shape == expect
     else:
@@ -396,10 +392,8 @@ def test_real_weird_files(name, expect):
 
 
 def test_exif_orientation_is_ignored():
-    path = WEIRD / "hopper_orientation_6.jpg"
-    if not path.exists():
-        pytest.skip(f"no {path}: the real test files are not beside this checkout")
-    plain = cv2.imdecode(np.frombuffer(path.read_bytes(), np.uint8),
+    data = material("weird", "hopper_orientation_6.jpg").read_bytes()
+    plain = cv2.imdecode(np.frombuffer(data, np.uint8),
                          cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
-    got = compressed_to_rgb(compressed(path.read_bytes()))
+    got = compressed_to_rgb(compressed(data))
     np.testing.assert_array_equal(got, plain[..., ::-1])
