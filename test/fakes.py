@@ -11,7 +11,8 @@ import numpy as np
 from vlm_decisions.decision import Decision
 from vlm_decisions.frames import NS, Frame
 from vlm_decisions.questions import QuestionBook
-from vlm_decisions.runtime import Runtime, RuntimeSettings
+from vlm_decisions.runtime import Runtime
+from vlm_decisions.runtime.settings import RuntimeSettings
 
 START_NS = 1_000 * NS
 

@@ -15,22 +15,22 @@ from typing import Any
 os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
 _DOMAINS = itertools.count(os.getpid())
 
-import numpy as np  # noqa: E402
-import rclpy  # noqa: E402
-from diagnostic_msgs.msg import DiagnosticArray  # noqa: E402
-from fake_model import FakeModel  # noqa: E402
-from lifecycle_msgs.srv import ChangeState, GetState  # noqa: E402
-from rcl_interfaces.srv import SetParameters, SetParametersAtomically  # noqa: E402
-from rclpy.exceptions import InvalidHandle  # noqa: E402
-from rclpy.executors import SingleThreadedExecutor  # noqa: E402
-from rclpy.node import Node  # noqa: E402
-from rclpy.parameter import Parameter  # noqa: E402
-from rclpy.qos import QoSDurabilityPolicy, QoSProfile  # noqa: E402
-from sensor_msgs.msg import Image  # noqa: E402
+import numpy as np
+import rclpy
+from diagnostic_msgs.msg import DiagnosticArray
+from fake_model import FakeModel
+from lifecycle_msgs.srv import ChangeState, GetState
+from rcl_interfaces.srv import SetParameters, SetParametersAtomically
+from rclpy.exceptions import InvalidHandle
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.node import Node
+from rclpy.parameter import Parameter
+from rclpy.qos import QoSDurabilityPolicy, QoSProfile
+from sensor_msgs.msg import Image
 
-from vlm_decisions.msg import Decision  # noqa: E402
-from vlm_decisions.node import DecisionNode  # noqa: E402
-from vlm_decisions.ros.convert import ns_to_time, rgb_to_msg  # noqa: E402
+from vlm_decisions.msg import Decision
+from vlm_decisions.ros.convert import ns_to_time, rgb_to_msg
+from vlm_decisions.ros.node import DecisionNode
 
 QUESTIONS = """
 - {id: person, text: "Is a person present?"}

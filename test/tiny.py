@@ -191,9 +191,6 @@ def randomise(model, seed: int = 7, gain: float = 1.6) -> None:
 
 def write_checkpoint(folder: Path, family: str = "qwen3_5", seed: int = 7, **text) -> Path:
     """Write a random checkpoint of ``family`` with its tokenizer into ``folder``."""
-    from vlm_decisions.engine import blas
-
-    blas.ensure()
     from importlib import import_module
 
     import mlx.core as mx

@@ -2,7 +2,7 @@
 Questions, and the book that holds them.
 
 Questions are data: a YAML file holds a list of them, or a mapping with the key `questions` and,
-beside it, `events` over their answers (see event_specs).
+beside it, `events` over their answers (see events.py).
 Everything is validated here, with errors that name the question, the key and the line.
 """
 
@@ -20,9 +20,10 @@ from typing import Any
 
 import yaml
 
-from .event_specs import MAX_EVENTS, EventError, EventSpec, read_event
-from .event_specs import SHAPE as EVENT_SHAPE
-from .yaml_records import Record, RecordError, Shape, read_sections, unknown_key
+from .events import MAX_EVENTS, EventError, EventSpec, read_event
+from .events import SHAPE as EVENT_SHAPE
+from .files import resources
+from .files.yaml_records import Record, RecordError, Shape, read_sections, unknown_key
 
 KINDS = ("yes_no", "choice")
 TIERS = ("auto", "heads", "vlm")
@@ -218,6 +219,23 @@ def check_id(question_id: Any) -> str:
             "id",
         )
     return question_id
+
+
+def questions_path(name: str) -> Path:
+    """Return the file of a shipped set of questions by name, or the path that `name` is.
+
+    A name without a slash and without .yaml or .yml is a shipped set. Raises QuestionError where
+    there is no such set.
+    """
+    if "/" in name or name.endswith((".yaml", ".yml")):
+        return Path(name).expanduser().absolute()
+    folder = resources.share_file("config", "questions")
+    shipped = folder / f"{name}.yaml"
+    if not shipped.is_file():
+        known = ", ".join(sorted(path.stem for path in folder.glob("*.yaml")))
+        raise QuestionError(f"there is no shipped set '{name}' (there are: {known}); "
+                            "a file needs its path, or a name that ends in .yaml")
+    return shipped
 
 
 class QuestionBook:

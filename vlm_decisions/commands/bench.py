@@ -17,8 +17,8 @@ def add(commands: Commands) -> None:
     tick.add_argument("--json", metavar="F")
 
     def run_tick(options: argparse.Namespace) -> int:
-        from ..json_file import write_json
-        from ..ros.bench_tick import bench_tick
+        from ..files.json_file import write_json
+        from ..lab.bench.tick import bench_tick
 
         result = bench_tick(options.seconds, options.questions)
         for key, value in result.items():
@@ -38,8 +38,8 @@ def add(commands: Commands) -> None:
     engine.add_argument("--json", metavar="F")
 
     def run_engine(options: argparse.Namespace) -> int:
-        from ..json_file import write_json
-        from ..studies.bench_engine import bench_engine
+        from ..files.json_file import write_json
+        from ..lab.bench.engine import bench_engine
 
         result = bench_engine(options.shape, options.questions, repeat=options.repeat,
                               layers=options.layers)
@@ -59,9 +59,9 @@ def add(commands: Commands) -> None:
 
     def run_stream(options: argparse.Namespace) -> int:
         from ..engine.engine import Engine
-        from ..json_file import write_json
-        from ..studies.bench_stream import bench_stream
-        from ..studies.shapes import random_engine
+        from ..files.json_file import write_json
+        from ..lab.bench.stream import bench_stream
+        from ..lab.shapes import random_engine
 
         model = random_engine(options.shape) if options.shape else Engine.load(options.model)
         result = bench_stream(model, n_questions=options.questions, ticks=options.ticks)

@@ -41,17 +41,16 @@ def add(what: Commands) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from .. import resources
-    from ..json_file import write_json
-    from ..questions import QuestionBook
-    from ..replay.bench import bench_replay, fast_player, headed
-    from ..replay.live import questions_file
-    from ..replay.modes import chosen
-    from ..replay.report import write_report
-    from ..replay.source import open_recording
-    from ..settings import RuntimeSettings
+    from ..files import resources
+    from ..files.json_file import write_json
+    from ..lab.replay.bench import bench_replay, fast_player, headed
+    from ..lab.replay.modes import chosen
+    from ..lab.replay.report import write_report
+    from ..questions import QuestionBook, questions_path
+    from ..runtime.settings import RuntimeSettings
+    from ..sources.recording import open_recording
 
-    book = QuestionBook.load(questions_file(options.questions))
+    book = QuestionBook.load(questions_path(options.questions))
     modes = chosen(options.modes, options.recent)
     settings = RuntimeSettings()
     folders = [resources.share_dir() / "heads"]
@@ -65,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
         latency = "realtime" if options.realtime else options.latency
         if options.realtime:
             engine = None  # the node loads its own
-            from ..ros.bench_replay import realtime_player
+            from ..lab.replay.realtime import realtime_player
 
             span_s = recording.truth.stretches[-1].end_ns - recording.truth.stretches[0].start_ns
             player = realtime_player(options.recording, recording.topic,

@@ -32,8 +32,8 @@ def add(commands: Commands) -> None:
 
     def run(options: argparse.Namespace) -> int:
         from ..engine.engine import Engine
-        from ..json_file import write_json
-        from ..training.calibrate import calibrate, print_calibration
+        from ..files.json_file import write_json
+        from ..learn.calibrate import calibrate, print_calibration
 
         recordings = recordings_of(options)
         if not recordings:

@@ -29,8 +29,8 @@ def add(commands: Commands) -> None:
         if options.layers and not options.shape:
             exact.error("--layers goes with --shape")
         from ..engine.engine import Engine
-        from ..studies.exactness import check as check_exactness
-        from ..studies.shapes import random_engine
+        from ..lab.exactness import check as check_exactness
+        from ..lab.shapes import random_engine
 
         model = (random_engine(options.shape, layers=options.layers) if options.shape
                  else Engine.load(options.model))

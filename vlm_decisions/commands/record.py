@@ -36,15 +36,14 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _record_sim(options: argparse.Namespace) -> int:
-    from ..questions import QuestionBook
-    from ..replay.live import questions_file
-    from ..replay.record_sim import record_sim
+    from ..lab.replay.record_sim import record_sim
+    from ..questions import QuestionBook, questions_path
 
     try:
         width, height = (int(side) for side in options.size.lower().split("x"))
     except ValueError:
         raise ValueError(f"--size must be like 640x480, not {options.size!r}") from None
-    book = QuestionBook.load(questions_file(options.questions))
+    book = QuestionBook.load(questions_path(options.questions))
     terminal = sys.stderr.isatty()
 
     def progress(done: int, total: int) -> None:

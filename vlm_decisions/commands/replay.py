@@ -23,9 +23,9 @@ def add(commands: Commands) -> None:
 def run(options: argparse.Namespace) -> int:
     import json
 
-    from ..replay.bags import Bag
-    from ..replay.source import is_bag
     from ..ros.replay_camera import main
+    from ..sources.bags import Bag
+    from ..sources.recording import is_bag
 
     if is_bag(options.bag):
         with Bag(options.bag) as bag:  # what is wrong with it is said here, without ROS's logs

@@ -26,7 +26,7 @@ def add(commands: Commands) -> None:
     live.add_argument("--seconds", type=positive, default=None, help="stop after so long")
 
     def run(options: argparse.Namespace) -> int:
-        from ..replay.live import run_live
+        from .live import run_live
 
         viewer = None
         if options.viewer:

@@ -33,8 +33,8 @@ def recordings_of(options: argparse.Namespace) -> list[Any]:
     """Return the recordings that were named; raises SourceError, LabelError."""
     if not (options.videos or options.dir or options.bag):
         return []
-    from ..training.labels import LabelError
-    from ..training.recordings import find_recordings
+    from ..learn.labels import LabelError
+    from ..learn.recordings import find_recordings
 
     if options.labels is None:
         raise LabelError("recordings without labels: give a CSV file with --labels "
@@ -46,7 +46,7 @@ def recordings_of(options: argparse.Namespace) -> list[Any]:
 def refuse_labels(options: argparse.Namespace) -> None:
     """Raise LabelError for labels without recordings: the desk has a truth of its own."""
     if options.labels is not None:
-        from ..training.labels import LabelError
+        from ..learn.labels import LabelError
 
         raise LabelError(f"{options.labels} labels recordings: give them with --videos, --dir or "
                          "--bag")
@@ -59,14 +59,14 @@ def names(text: str) -> list[str]:
 
 def head_paths(options: argparse.Namespace) -> list[Path]:
     """Return the folders of heads: those given, else those that come with the package."""
-    from .. import resources
+    from ..files import resources
 
     return options.heads or [resources.share_file("heads")]
 
 
 def heads_for(options: argparse.Namespace, engine: Any) -> list[Any]:
     """Return the heads made for the engine; a given one that is not raises HeadError."""
-    from ..tiers.heads import load_heads, require_heads
+    from ..runtime.heads import load_heads, require_heads
 
     if options.heads:
         return require_heads(options.heads, engine.fingerprint, engine.pixel_budget)

@@ -26,7 +26,7 @@ def _score(what: Commands) -> None:
 
     def run(options: argparse.Namespace) -> int:
         from ..engine.engine import Engine
-        from ..studies.score import print_score, score
+        from ..lab.studies.score import print_score, score
 
         engine = Engine.load(options.model)
         result = score(clips=options.clips, questions=options.questions,
@@ -44,7 +44,7 @@ def _ladder(what: Commands) -> None:
     _common(ladder, 300)
 
     def run(options: argparse.Namespace) -> int:
-        from ..studies.ladder import ladder, plot_ladder, print_ladder
+        from ..lab.studies.ladder import ladder, plot_ladder, print_ladder
 
         return _finish(options, ladder(options.model, options.clips, options.questions),
                        print_ladder, plot_ladder)
@@ -58,7 +58,7 @@ def _temporal(what: Commands) -> None:
 
     def run(options: argparse.Namespace) -> int:
         from ..engine.engine import Engine
-        from ..studies.temporal import plot_temporal, print_temporal, temporal
+        from ..lab.studies.temporal import plot_temporal, print_temporal, temporal
 
         engine = Engine.load(options.model)
         result = temporal(clips=options.clips, questions=options.questions,
@@ -78,7 +78,7 @@ def _baseline(what: Commands) -> None:
     baseline.add_argument("--siglip", type=Path, metavar="DIR", help="folder of a checkpoint")
 
     def run(options: argparse.Namespace) -> int:
-        from ..studies.baseline import baseline, plot_baseline, print_baseline
+        from ..lab.studies.baseline import baseline, plot_baseline, print_baseline
 
         result = baseline(options.model, options.clips, options.test, options.questions,
                           options.cnn, options.siglip)
@@ -95,8 +95,8 @@ def _heads(what: Commands) -> None:
 
     def run(options: argparse.Namespace) -> int:
         from ..engine.engine import Engine
-        from ..replay.video import open_source
-        from ..studies.heads_view import heads_view, plot_heads_view, print_heads_view
+        from ..lab.studies.heads_view import heads_view, plot_heads_view, print_heads_view
+        from ..sources.video import open_source
 
         source = open_source(options.source)
         engine = Engine.load(options.model)
@@ -116,7 +116,7 @@ def _mvbench(what: Commands) -> None:
 
     def run(options: argparse.Namespace) -> int:
         from ..engine.engine import Engine
-        from ..studies.mvbench import load, mvbench, plot_mvbench, print_mvbench
+        from ..lab.studies.mvbench import load, mvbench, plot_mvbench, print_mvbench
 
         items = [item for file in options.annotations for item in load(file, options.videos)]
         result = mvbench(Engine.load(options.model), items, options.frames)
@@ -153,6 +153,6 @@ def _finish(options: argparse.Namespace, result: dict[str, Any],
 
 def _write(path: str | None, value: Any) -> None:
     if path:
-        from ..json_file import write_json
+        from ..files.json_file import write_json
 
         write_json(path, value)

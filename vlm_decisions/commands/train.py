@@ -23,7 +23,7 @@ def add(commands: Commands) -> None:
                        help="clips of 4 s that the language model learns from")
 
     def run_model(options: argparse.Namespace) -> int:
-        from ..training.model import train_model
+        from ..lab.sim_desk.model import train_model
 
         given = {"vision_steps": options.vision_steps, "language_steps": options.language_steps,
                  "strips": options.strips}
@@ -50,11 +50,11 @@ def add(commands: Commands) -> None:
     add_sources(heads)
 
     def run_heads(options: argparse.Namespace) -> int:
-        from ..training.heads import report, train_heads
+        from ..learn.heads import report, train_heads
 
         recordings = recordings_of(options)
         if recordings:
-            from ..training.samples import parse_motion
+            from ..learn.samples import parse_motion
 
             trained = train_heads(
                 options.model, options.out, recordings, options.labels,
@@ -62,7 +62,7 @@ def add(commands: Commands) -> None:
                 cache=options.cache, skip_unlabelled=options.skip_unlabelled,
                 replace=options.replace)
         else:
-            from ..training.desk_heads import train_desk_heads
+            from ..lab.sim_desk.desk_heads import train_desk_heads
 
             refuse_labels(options)
             trained = train_desk_heads(options.model, options.out, options.clips, options.cache)

@@ -25,7 +25,7 @@ def add(commands: Commands) -> None:
                       help="from the first answer to the picture [30]")
 
     def run(options: argparse.Namespace) -> int:
-        from ..ros.view import run_view
+        from .view_page import run_view
 
         width, height = options.size
         run_view(node=options.node, host=options.host, port=options.port, sim=options.sim,

@@ -1,12 +1,14 @@
 """The engine: many questions about one running state, each answered as if asked alone.
 
-Importing this package does not import MLX; ``Engine`` and its companions are loaded on first use.
+Importing this package loads a fast BLAS for MLX on Linux, which must happen before MLX is imported.
+It does not import MLX: ``Engine`` and its companions are loaded on first use.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from vlm_decisions.engine import blas
 from vlm_decisions.engine.errors import (
     CheckpointError,
     ContextError,
@@ -17,6 +19,8 @@ from vlm_decisions.engine.errors import (
     QueryError,
     StateError,
 )
+
+blas.ensure()
 
 if TYPE_CHECKING:
     from vlm_decisions.engine.engine import Engine, Prefix

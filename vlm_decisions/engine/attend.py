@@ -12,15 +12,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from vlm_decisions.engine import blas
+import mlx.core as mx
 
-blas.ensure()
-
-import mlx.core as mx  # noqa: E402
-
-from vlm_decisions.engine import fastmath  # noqa: E402
-from vlm_decisions.engine.layout import Layout, Rows, Want  # noqa: E402
-from vlm_decisions.engine.state import KVState  # noqa: E402
+from vlm_decisions.engine import fastmath
+from vlm_decisions.engine.layout import Layout, Rows, Want
+from vlm_decisions.engine.state import KVState
 
 SCORE_LIMIT: Final = 1 << 21  # scores computed at once; larger leaf batches go in pieces
 

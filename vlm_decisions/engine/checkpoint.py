@@ -13,15 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from vlm_decisions.engine import blas
+import mlx.core as mx
+import numpy as np
+from mlx.utils import tree_flatten
+
 from vlm_decisions.engine.errors import CheckpointError
 from vlm_decisions.engine.families import Family, family_of
-
-blas.ensure()
-
-import mlx.core as mx  # noqa: E402
-import numpy as np  # noqa: E402
-from mlx.utils import tree_flatten  # noqa: E402
 
 EMBEDDED: Final = {"sim_desk": Path(__file__).parent.parent / "models" / "sim_desk"}
 _HUB_NAME: Final = re.compile(r"[\w.-]+/[\w.-]+")

@@ -6,16 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from vlm_decisions.engine import blas
+import mlx.core as mx
+import mlx.nn as nn
 
-blas.ensure()
-
-import mlx.core as mx  # noqa: E402
-import mlx.nn as nn  # noqa: E402
-
-from vlm_decisions.engine.layout import Layout, Want  # noqa: E402
-from vlm_decisions.engine.positions import Rotary  # noqa: E402
-from vlm_decisions.engine.state import DeltaState, KVState, State  # noqa: E402
+from vlm_decisions.engine.layout import Layout, Want
+from vlm_decisions.engine.positions import Rotary
+from vlm_decisions.engine.state import DeltaState, KVState, State
 
 
 class Mixer(Protocol):

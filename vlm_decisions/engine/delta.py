@@ -18,16 +18,12 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Final
 
-from vlm_decisions.engine import blas
+import mlx.core as mx
+import numpy as np
 
-blas.ensure()
-
-import mlx.core as mx  # noqa: E402
-import numpy as np  # noqa: E402
-
-from vlm_decisions.engine import fastmath  # noqa: E402
-from vlm_decisions.engine.layout import HIDDEN, Layout, Want  # noqa: E402
-from vlm_decisions.engine.state import DeltaState  # noqa: E402
+from vlm_decisions.engine import fastmath
+from vlm_decisions.engine.layout import HIDDEN, Layout, Want
+from vlm_decisions.engine.state import DeltaState
 
 CHUNK: Final = 64  # longest chunk of the main line
 SMALL: Final = 1 << 16  # values of q up to which starting MLX's operations costs more than they do

@@ -6,24 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import mlx.core as mx
+import numpy as np
+
 from vlm_decisions.engine import allocator, blas
+from vlm_decisions.engine import checkpoint as checkpoints
 from vlm_decisions.engine.errors import EngineError, FrameError, GroupError, QueryError
-
-blas.ensure()
-
-import mlx.core as mx  # noqa: E402
-import numpy as np  # noqa: E402
-
-from vlm_decisions.engine import checkpoint as checkpoints  # noqa: E402
-from vlm_decisions.engine.forward import EMPTY_TREE, Line, check_context, join, run  # noqa: E402
-from vlm_decisions.engine.pixels import check_frame, read_settings  # noqa: E402
-from vlm_decisions.engine.positions import group_layout, group_span, text_positions  # noqa: E402
-from vlm_decisions.engine.prompt import PromptError, PromptTemplate, QuestionTokens  # noqa: E402
-from vlm_decisions.engine.readout import Query, Readout, read  # noqa: E402
-from vlm_decisions.engine.state import State  # noqa: E402
-from vlm_decisions.engine.stream import Stream  # noqa: E402
-from vlm_decisions.engine.tree import Tree, build_tree  # noqa: E402
-from vlm_decisions.engine.vision import VisionEncoder, VisionGroup  # noqa: E402
+from vlm_decisions.engine.forward import EMPTY_TREE, Line, check_context, join, run
+from vlm_decisions.engine.pixels import check_frame, read_settings
+from vlm_decisions.engine.positions import group_layout, group_span, text_positions
+from vlm_decisions.engine.prompt import PromptError, PromptTemplate, QuestionTokens
+from vlm_decisions.engine.readout import Query, Readout, read
+from vlm_decisions.engine.state import State
+from vlm_decisions.engine.stream import Stream
+from vlm_decisions.engine.tree import Tree, build_tree
+from vlm_decisions.engine.vision import VisionEncoder, VisionGroup
 
 TREES_KEPT: Final = 64  # sets of questions whose tree is remembered
 SMALL: Final = 512  # hidden size below which one BLAS thread is faster than several

@@ -7,16 +7,12 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final
 
-from vlm_decisions.engine import blas
+from vlm_decisions.engine import fastmath
+from vlm_decisions.engine.attend import FullAttention
+from vlm_decisions.engine.decoder import Decoder, Layer
+from vlm_decisions.engine.delta import DeltaNet
 from vlm_decisions.engine.errors import FamilyError
-
-blas.ensure()
-
-from vlm_decisions.engine import fastmath  # noqa: E402
-from vlm_decisions.engine.attend import FullAttention  # noqa: E402
-from vlm_decisions.engine.decoder import Decoder, Layer  # noqa: E402
-from vlm_decisions.engine.delta import DeltaNet  # noqa: E402
-from vlm_decisions.engine.positions import Rotary  # noqa: E402
+from vlm_decisions.engine.positions import Rotary
 
 
 @dataclass(frozen=True)

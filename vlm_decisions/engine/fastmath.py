@@ -14,12 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Final
 
+import mlx.core as mx
+import numpy as np
+
 from vlm_decisions.engine import blas
-
-blas.ensure()
-
-import mlx.core as mx  # noqa: E402
-import numpy as np  # noqa: E402
 
 ON_CPU: Final = mx.default_device() == mx.Device(mx.cpu)
 BLOCK: Final = 1 << 15  # elements: 128 KiB of float32

@@ -11,19 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from vlm_decisions.engine import blas
+import mlx.core as mx
+import numpy as np
+
+from vlm_decisions.engine.decoder import Decoder
 from vlm_decisions.engine.errors import ContextError, StateError
-
-blas.ensure()
-
-import mlx.core as mx  # noqa: E402
-import numpy as np  # noqa: E402
-
-from vlm_decisions.engine.decoder import Decoder  # noqa: E402
-from vlm_decisions.engine.layout import Want, make_layout  # noqa: E402
-from vlm_decisions.engine.positions import text_positions  # noqa: E402
-from vlm_decisions.engine.state import State  # noqa: E402
-from vlm_decisions.engine.tree import Tree, build_tree  # noqa: E402
+from vlm_decisions.engine.layout import Want, make_layout
+from vlm_decisions.engine.positions import text_positions
+from vlm_decisions.engine.state import State
+from vlm_decisions.engine.tree import Tree, build_tree
 
 EMPTY_TREE: Final = build_tree([])
 # Up to this many hidden values a layer is computed while the next one's graph is built. In larger

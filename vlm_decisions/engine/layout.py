@@ -6,14 +6,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from vlm_decisions.engine import blas
+import mlx.core as mx
+import numpy as np
 
-blas.ensure()
-
-import mlx.core as mx  # noqa: E402
-import numpy as np  # noqa: E402
-
-from vlm_decisions.engine.tree import Tree  # noqa: E402
+from vlm_decisions.engine.tree import Tree
 
 HIDDEN: Final = -1e30  # hides a score; finite, so that a row of nothing else is no NaN
 

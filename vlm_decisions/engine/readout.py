@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from vlm_decisions.engine import blas
+import mlx.core as mx
+import numpy as np
 
-blas.ensure()
-
-import mlx.core as mx  # noqa: E402
-import numpy as np  # noqa: E402
-
-from vlm_decisions.engine.decoder import Decoder  # noqa: E402
+from vlm_decisions.engine.decoder import Decoder
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from vlm_decisions.engine import blas
+import mlx.core as mx
+
 from vlm_decisions.engine.errors import StateError
-
-blas.ensure()
-
-import mlx.core as mx  # noqa: E402
 
 KV_STEP: Final = 256  # tokens by which a key-value buffer grows
 

@@ -12,25 +12,38 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final, Protocol
 
-from vlm_decisions.engine import blas
+import mlx.core as mx
+
 from vlm_decisions.engine.errors import EngineError, GroupError
-
-blas.ensure()
-
-import mlx.core as mx  # noqa: E402
-
-from vlm_decisions.engine.readout import Query, Readout  # noqa: E402
-from vlm_decisions.engine.state import State  # noqa: E402
-from vlm_decisions.engine.vision import VisionGroup  # noqa: E402
-
-if TYPE_CHECKING:
-    from vlm_decisions.engine.engine import Engine
+from vlm_decisions.engine.forward import Line
+from vlm_decisions.engine.readout import Query, Readout
+from vlm_decisions.engine.state import State
+from vlm_decisions.engine.vision import VisionGroup
 
 MODES: Final = ("stream", "window")
 REBUILDS: Final = ("idle", "inline")
 FIRST_S: Final = 0.1  # stated time of a first group that is given a late one, as after a reset
+
+
+class Passes(Protocol):
+    """What a stream needs of the engine: prompt lines, checks, and passes over a state."""
+
+    decoder: Any
+
+    def header_line(self, media: str) -> Line: ...
+
+    def group_line(self, group: VisionGroup, t_s: float, position: int) -> Line: ...
+
+    def check_groups(self, groups: Sequence[VisionGroup]) -> None: ...
+
+    def check_room(self, lines: Sequence[Line], state: State | None = None) -> None: ...
+
+    def questions(self, queries: Sequence[Query], max_depth: int | None = None) -> Any: ...
+
+    def run(self, state: State, lines: Sequence[Line], questions: Any = None, *,
+            hidden: bool = False) -> Any: ...
 
 
 @dataclass
@@ -52,7 +65,7 @@ class Stream:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: Passes,
         window_groups: int = 8,
         mode: str = "stream",
         *,

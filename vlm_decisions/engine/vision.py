@@ -11,18 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vlm_decisions.engine import blas
+import mlx.core as mx
+import numpy as np
+from mlx_vlm.models.base import ensure_fused_sdpa
+
+from vlm_decisions.engine import fastmath
+from vlm_decisions.engine.attend import rotate
 from vlm_decisions.engine.errors import FrameError
-
-blas.ensure()
-
-import mlx.core as mx  # noqa: E402
-import numpy as np  # noqa: E402
-from mlx_vlm.models.base import ensure_fused_sdpa  # noqa: E402
-
-from vlm_decisions.engine import fastmath  # noqa: E402
-from vlm_decisions.engine.attend import rotate  # noqa: E402
-from vlm_decisions.engine.pixels import PixelSettings, patches  # noqa: E402
+from vlm_decisions.engine.pixels import PixelSettings, patches
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
 
 from ..frames import MAX_INTERVAL_S
-from ..stats import Percentiles, RuntimeStats, percentiles
+from ..runtime.statistics import Percentiles, RuntimeStats, percentiles
 
 SLOWEST_HZ = 0.95 / MAX_INTERVAL_S
 """Below this rate of images no two of them make a group."""

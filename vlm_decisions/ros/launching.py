@@ -10,7 +10,7 @@ from launch_ros.actions import Node
 
 from launch import LaunchContext
 
-from .. import resources
+from ..files import resources
 
 
 def node_arguments() -> list[DeclareLaunchArgument]:

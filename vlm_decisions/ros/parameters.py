@@ -24,8 +24,8 @@ from rclpy.node import Node
 from rclpy.parameter import Parameter
 
 from ..questions import Question, QuestionBook, QuestionError
-from ..settings import MODES, RANGES, RuntimeSettings
-from .images import MAX_PIXELS
+from ..runtime.settings import MODES, RANGES, RuntimeSettings
+from ..sources.images import MAX_PIXELS
 
 
 class ParameterError(ValueError):

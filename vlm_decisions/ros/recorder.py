@@ -13,9 +13,9 @@ from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.qos import QoSDurabilityPolicy, QoSProfile, QoSReliabilityPolicy
 
-from ..replay.bag_files import BagError
-from ..replay.bag_writer import BagWriter, types
-from .run import let_images_pass
+from ..sources.bag_files import BagError
+from ..sources.bag_writer import BagWriter, types
+from .process import let_images_pass
 
 WAIT_S = 10.0
 DEPTH = 200

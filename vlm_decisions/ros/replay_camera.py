@@ -35,12 +35,12 @@ from rclpy.serialization import serialize_message
 from sensor_msgs.msg import Image
 from std_msgs.msg import String
 
-from ..replay.bags import IMAGES, STRING, Bag, BagError
-from ..replay.source import is_bag, video_frames
-from ..replay.video import SourceError
+from ..sources.bags import IMAGES, STRING, Bag, BagError
+from ..sources.recording import is_bag, video_frames
+from ..sources.video import SourceError
 from .convert import ns_to_time, rgb_to_msg
 from .parameters import ParameterError, Spec, declare_all, read_all
-from .run import run
+from .process import run
 
 SPECS = (
     Spec("source", "", "Bag or video file to play.", read_only=True),

@@ -13,17 +13,19 @@ from typing import Any
 
 from rclpy.node import Node
 
-from .. import resources
 from ..decision import Decision
 from ..events import EventBook
+from ..files import resources
 from ..frames import Frame
 from ..questions import Question, QuestionBook, QuestionError
-from ..records import DecisionLog
-from ..runtime import EngineLike, NotReadyError, Runtime, RuntimeStats
-from ..tiers.health import HEALTH_IDS
-from .keeper import Keeper
-from .outlets import Outlets
+from ..runtime import NotReadyError, Runtime
+from ..runtime.engine_protocol import EngineLike
+from ..runtime.health import HEALTH_IDS
+from ..runtime.log import DecisionLog
+from ..runtime.statistics import RuntimeStats
 from .parameters import ParameterError, ParameterGate, runtime_settings
+from .publishers import Outlets
+from .question_store import Keeper
 
 EngineFactory = Callable[[str, "int | None"], EngineLike]
 """Loads a model by name within a pixel budget (None: its own), in the engine's thread."""

@@ -31,7 +31,7 @@ from ..sim.script import Script
 from ..sim.world import MAX_SIZE, MIN_SIZE, World
 from .convert import rgb_to_msg
 from .parameters import Spec, declare_all, read_all
-from .run import run
+from .process import run
 
 SPECS = (
     Spec("seed", 0, "Picks the desk, its light and its noise.", 0, 2**31 - 1, read_only=True),

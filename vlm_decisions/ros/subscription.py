@@ -12,9 +12,9 @@ from rclpy.qos import QoSHistoryPolicy, QoSProfile, QoSReliabilityPolicy
 from sensor_msgs.msg import CompressedImage, Image
 
 from ..frames import Frame
-from ..stats import MEMORY
+from ..runtime.statistics import MEMORY
+from ..sources.images import ImageError, compressed_to_rgb, image_to_rgb
 from .convert import time_to_ns
-from .images import ImageError, compressed_to_rgb, image_to_rgb
 
 DEPTH = 4
 """Images that may wait for the executor; a newer one replaces the oldest."""

@@ -16,10 +16,10 @@ from rclpy.node import Node
 from rclpy.qos import QoSProfile, QoSReliabilityPolicy
 from sensor_msgs.msg import Image
 
-from ..replay.video import SourceError, VideoFile
+from ..sources.video import SourceError, VideoFile
 from .convert import rgb_to_msg
 from .parameters import ParameterError, Spec, declare_all, read_all
-from .run import run
+from .process import run
 
 SPECS = (
     Spec("file", "", "Video file to play.", read_only=True),

@@ -26,7 +26,7 @@ from ..viewer.complaints import Complaints
 from ..viewer.pictures import Pictures
 from ..viewer.server import HOST, PORT, Server, ServerError
 from .parameters import Spec, declare_all, read_all
-from .run import run
+from .process import run
 from .viewer_source import RosSource
 
 SPECS = (

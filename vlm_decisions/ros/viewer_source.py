@@ -30,13 +30,13 @@ from vlm_decisions.srv import AddQuestion, Ask, RemoveQuestion
 
 from ..decision import Decision
 from ..questions import Question
-from ..stats import Percentiles
+from ..runtime.statistics import Percentiles
+from ..sources.images import compressed_to_rgb, image_to_rgb
 from ..viewer.board import Board
 from ..viewer.pictures import Pictures
 from ..viewer.source import CAMERA, OVERLAY, SourceError, Status, System, Unavailable
 from .convert import decision_from_msg, event_from_msg, question_from_msg, question_to_msg
-from .images import compressed_to_rgb, image_to_rgb
-from .outlets import latched
+from .publishers import latched
 
 CALL_S = 5.0
 """A service that has not replied by then counts as unavailable, seconds."""

@@ -27,7 +27,8 @@ from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket
 
-from .. import __version__, resources
+from .. import __version__
+from ..files import resources
 from ..questions import MAX_ID, MAX_OPTION, MAX_OPTIONS, MAX_TEXT, QuestionError
 from .board import Board
 from .bodies import MAX_BODY, BodyError, changes_of, new_question, one_question, read_json

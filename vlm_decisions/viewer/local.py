@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from ..event_specs import EventSpec
+from ..events import EventSpec
 from ..frames import Frame
 from ..runtime import Runtime
 from .app import ViewerApp

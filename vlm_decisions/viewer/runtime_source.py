@@ -6,14 +6,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 
-from .. import overlay
 from ..decision import Decision
-from ..event_specs import EventSpec
-from ..events import EventBook
+from ..events import EventBook, EventSpec
 from ..frames import Frame
 from ..questions import Question
 from ..runtime import Runtime
-from ..stats import RuntimeStats
+from ..runtime.statistics import RuntimeStats
+from . import overlay
 from .board import Board
 from .pictures import Pictures
 from .source import CAMERA, OVERLAY, System

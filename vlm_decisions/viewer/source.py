@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from ..decision import Decision
 from ..questions import Question
-from ..stats import Percentiles
+from ..runtime.statistics import Percentiles
 
 #: Picture channels: the camera's image with the answers drawn on it, and the image alone.
 OVERLAY, CAMERA = "overlay", "camera"

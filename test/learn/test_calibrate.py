@@ -1,0 +1,230 @@
+"""Calibration of a user's questions: what is fitted, where it is written, what is refused."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from pixel_model import PixelModel, presence_video
+
+from vlm_decisions import cli
+from vlm_decisions.learn.calibrate import (
+    LEAST_SCALE,
+    CalibrationError,
+    calibrate,
+    fit_platt,
+    print_calibration,
+)
+from vlm_decisions.learn.labels import LabelError
+from vlm_decisions.learn.listening import desks, labelled, listen
+from vlm_decisions.learn.measures import ece
+from vlm_decisions.learn.recordings import find_recordings
+from vlm_decisions.questions import QuestionBook, QuestionError
+from vlm_decisions.runtime.heads import Head
+
+HEAD = "source,start_s,end_s,question,label\n"
+QUESTIONS = """\
+# mine
+- id: square   # bright
+  text: Is there a square?
+- id: none
+  text: "Is it upside down: no square?"
+  scale: 3.0
+- id: same
+  text: Is it constant?
+- id: what
+  kind: choice
+  text: What is it?
+  options: [a, b]
+"""
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("videos")
+    rows = []
+    for k in range(8):
+        first = k % 2 == 0
+        presence_video(folder / f"v{k}.mp4", k, (first, not first, first), seconds=2.5)
+        for start, there in ((0, first), (2.5, not first), (5, first)):
+            for name, answer in (("square", there), ("none", not there)):
+                word = "yes" if answer else "no"
+                rows.append(f"v{k}.mp4,{start},{start + 2.5},{name},{word}\n")
+    (folder / "labels.csv").write_text(HEAD + "".join(rows))
+    return folder
+
+
+@pytest.fixture
+def questions(tmp_path):
+    path = tmp_path / "questions.yaml"
+    path.write_text(QUESTIONS)
+    return path
+
+
+def run(videos, questions, **kwargs):
+    kwargs.setdefault("engine", PixelModel())
+    return calibrate("pixels", questions, kwargs.pop("out", questions),
+                     recordings=find_recordings([videos]),
+                     labels_file=kwargs.pop("labels", videos / "labels.csv"), **kwargs)
+
+
+def test_a_users_questions(videos, questions, capsys):
+    result = run(videos, questions)
+    book = QuestionBook.load(questions)
+    assert set(result["questions"]) == {"square", "none"}
+    assert result["untouched"] == ["same", "what"]
+    for name, row in result["questions"].items():
+        question = book.get(name)
+        assert (question.scale, question.bias) == (row["scale"], row["bias"])
+        assert (question.enter, question.exit) == (row["enter"], row["exit"])
+        assert row["before"]["auroc"] > 0.99 and row["held_out_sources"] >= 2
+        assert row["after"]["log_loss"] <= row["before"]["log_loss"]
+        assert row["after"]["cost"] <= row["before"]["cost"] + 0.05
+    assert result["after"]["brier"] < 0.05
+    assert book.get("same") == QuestionBook.loads(QUESTIONS).get("same")
+    assert "# mine" in questions.read_text() and "# bright" in questions.read_text()
+    print_calibration(result)
+    assert "left as they were: same, what" in capsys.readouterr().out
+
+
+def test_another_file_is_written_and_the_first_stays(videos, questions, tmp_path):
+    run(videos, questions, out=tmp_path / "new.yaml")
+    assert questions.read_text() == QUESTIONS
+    assert QuestionBook.load(tmp_path / "new.yaml").get("square").scale != 1.0
+
+
+def test_a_question_that_a_head_answers_keeps_its_heads_probability(videos, questions):
+    """Scale and bias are the language model's; thresholds are fitted on what the head says."""
+    weight = np.full(8, 40.0, np.float32)
+    head = Head("square", "square", "mean", weight, -16.0, 1.0, "pixels-1", 1024)
+    result = run(videos, questions, heads=[head])
+    assert result["questions"]["square"]["tier"] == "heads"
+    assert result["questions"]["none"]["tier"] == "vlm"
+    assert result["questions"]["square"]["after"]["cost"] < 0.3
+
+
+def test_a_stopped_run_goes_on(videos, questions, tmp_path):
+    engine = PixelModel()
+    run(videos, questions, engine=engine, cache=tmp_path / "cache", out=tmp_path / "a.yaml")
+    asked = engine.encoded
+    run(videos, questions, engine=engine, cache=tmp_path / "cache", out=tmp_path / "b.yaml")
+    assert engine.encoded == asked > 0
+    assert (tmp_path / "a.yaml").read_text() == (tmp_path / "b.yaml").read_text()
+    other = tmp_path / "other.yaml"
+    other.write_text(QUESTIONS.replace("Is there a square?", "Is a square there?"))
+    run(videos, other, engine=engine, cache=tmp_path / "cache")
+    assert engine.encoded == 2 * asked  # another wording is another answer
+
+
+def test_what_is_heard_goes_with_the_labels(videos):
+    from vlm_decisions.learn.labels import read_labels
+
+    book = list(QuestionBook.loads(QUESTIONS))[:2]
+    labels = read_labels(videos / "labels.csv")
+    recordings = find_recordings([videos])
+    heard = listen(PixelModel(), labelled(recordings, labels), book, [])[0]
+    assert len(heard.t_s) == 30 and heard.fresh.tolist() == [True] + [False] * 29
+    assert heard.truth["square"].tolist() == [1] * 10 + [0] * 10 + [1] * 10
+    assert (heard.truth["none"] == 1 - heard.truth["square"]).all()
+    # A second of history at first, and 0.6 s after each change.
+    assert np.flatnonzero(~heard.settled["square"]).tolist() == [0, 1, 2, 10, 11, 20, 21]
+    assert ((heard.difference["square"] > 0) == (heard.truth["square"] == 1)).all()
+
+
+def test_the_desk_knows_its_truth():
+    (desk,) = desks(1)
+    told = {desk.truth("person", t)[0] for t in np.arange(0, 12, 0.5)}
+    assert told <= {True, False} and desk.truth("nose", 1.0)[0] is None
+    frames = iter(desk.recording.frames())
+    assert next(frames).stamp_ns == 0 and next(frames).stamp_ns == 125_000_000
+
+
+def test_platt_puts_shifted_logits_right():
+    rng = np.random.default_rng(0)
+    z = rng.normal(0, 2, 20_000)
+    answer = rng.random(20_000) < 1 / (1 + np.exp(-z))
+    scale, bias = fit_platt("q", 2.0 * z + 3.0, answer)
+    assert scale == pytest.approx(0.5, abs=0.02) and bias == pytest.approx(-1.5, abs=0.1)
+    fitted = 1 / (1 + np.exp(-(scale * (2 * z + 3) + bias)))
+    raw = 1 / (1 + np.exp(-(2 * z + 3)))
+    assert ece(answer, fitted) < 0.015 < 0.1 < ece(answer, raw)
+
+
+def test_a_model_that_ranks_the_wrong_way_round():
+    z = np.linspace(-3, 3, 200)
+    scale, bias = fit_platt("q", -z, z > 0)
+    assert scale == LEAST_SCALE and abs(bias) < 0.05
+
+
+def test_logits_that_are_no_numbers():
+    with pytest.raises(CalibrationError, match="question 'q'.*not finite"):
+        fit_platt("q", np.array([1.0, np.nan]), np.array([True, False]))
+
+
+def _labels(tmp_path, rows):
+    path = tmp_path / "mine.csv"
+    path.write_text(HEAD + "".join(rows))
+    return path
+
+
+@pytest.mark.parametrize(("rows", "error", "named"), [
+    ([f"v{k}.mp4,,,square,yes\n" for k in range(8)], CalibrationError,
+     "'square': everything says yes; both answers are needed.*--skip square"),
+    ([f"v{k}.mp4,0,2.5,square,{'yes' if k else 'no'}\n" for k in range(8)], CalibrationError,
+     "seen in two sources"),
+    ([f"v{k}.mp4,0,2.5,circle,yes\n" for k in range(8)], LabelError,
+     "mine.csv:2: there is no question 'circle'.*it has: square, none, same, what"),
+    ([f"v{k}.mp4,0,2.5,what,yes\n" for k in range(8)], LabelError, "'what' is a choice"),
+    ([f"v{k}.mp4,0,0.2,square,yes\n" for k in range(8)], CalibrationError, "lasts long enough"),
+    (["w.mp4,0,2.5,square,yes\n"], LabelError, "no recording is called 'w.mp4'"),
+    (["v0.mp4,0,2.5,square,yes\n"], LabelError, "no label names v1.mp4"),
+])
+def test_labels_that_nothing_can_be_fitted_on(videos, questions, tmp_path, rows, error, named):
+    with pytest.raises(error, match=named):
+        run(videos, questions, labels=_labels(tmp_path, rows))
+    assert questions.read_text() == QUESTIONS
+
+
+def test_questions_that_nothing_can_be_fitted_to(videos, questions, tmp_path):
+    with pytest.raises(QuestionError, match="no question 'nose'"):
+        run(videos, questions, skip=["nose"])
+    with pytest.raises(CalibrationError, match="labels none of the questions"):
+        run(videos, questions, skip=["square", "none"])
+    with pytest.raises(CalibrationError, match="no facts of the simulated desk: square, none"):
+        calibrate("pixels", questions, questions, engine=PixelModel(), clips=6)
+    text = QUESTIONS.replace("scale: 3.0", "tier: heads")
+    questions.write_text(text)
+    with pytest.raises(CalibrationError, match="'none' is answered by heads only"):
+        run(videos, questions)
+
+
+def test_the_command(videos, questions, tmp_path, capfd):
+    """Through the console command, with a real (random) model."""
+    from tiny import write_checkpoint
+
+    model = write_checkpoint(tmp_path / "tiny")
+    code = cli.main([str(a) for a in (
+        "calibrate", "--model", model, "--questions", questions, "--videos", videos, "--labels",
+        videos / "labels.csv", "--cache", tmp_path / "cache", "--json", tmp_path / "out.json",
+        "--skip", "none")])
+    out = capfd.readouterr()
+    assert code == 0, out.err
+    assert "square" in out.out and set(json.loads((tmp_path / "out.json").read_text())) == {
+        "questions", "before", "after", "untouched"}
+    assert "# mine" in questions.read_text()
+
+
+def test_the_command_refuses_a_head_of_another_model(videos, questions, tmp_path, capfd):
+    from tiny import write_checkpoint
+
+    from vlm_decisions.runtime.heads import write_head
+
+    model = write_checkpoint(tmp_path / "tiny")
+    write_head(tmp_path / "square.npz", Head("square", "square", "mean", np.ones(8, np.float32),
+                                             0.0, 1.0, "pixels-1", 1024))
+    assert cli.main([str(a) for a in (
+        "calibrate", "--model", model, "--questions", questions, "--videos", videos, "--labels",
+        videos / "labels.csv", "--heads", tmp_path / "square.npz")]) == 1
+    err = capfd.readouterr().err
+    assert "square.npz" in err and "pixels-1" in err and "Traceback" not in err

@@ -1,0 +1,85 @@
+"""Label files: what they mean, and that every fault is named with its line."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from vlm_decisions.learn.labels import LabelError, answer_at, check_sources, read_labels
+
+HEAD = "source,start_s,end_s,question,label\n"
+
+
+def write(tmp_path, text, name="labels.csv"):
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_labels_are_read(tmp_path):
+    labels = read_labels(write(tmp_path, "\ufeff# mine\n" + HEAD + "a.mp4, 0, 2.5,person,Yes\n\n"
+                               "# later\na.mp4,2.5,,person,no\nb.jpg,,,cup,1\n"))
+    assert [(x.source, x.start_s, x.end_s, x.question, x.answer, x.clip, x.line) for x in labels] \
+        == [("a.mp4", 0.0, 2.5, "person", True, "a.mp4", 3),
+            ("a.mp4", 2.5, math.inf, "person", False, "a.mp4", 6),
+            ("b.jpg", 0.0, math.inf, "cup", True, "b.jpg", 7)]
+    assert answer_at(labels[:2], 0.5, 1.0) is True
+    assert answer_at(labels[:2], 2.0, 3.0) is None  # over the change
+    assert answer_at(labels[:2], 3.0, 4.0) is False
+
+
+def test_clips_and_columns_in_any_order(tmp_path):
+    labels = read_labels(write(tmp_path, "label,question,source,clip,end_s,start_s\n"
+                               "no,cup,long.mp4,first,9,1\nyes,cup,long.mp4,,19,9\n"))
+    assert [x.clip for x in labels] == ["first", "long.mp4"]
+    assert labels[0].start_s == 1.0
+
+
+@pytest.mark.parametrize(("text", "named"), [
+    ("", "holds no labels"),
+    ("# nothing\n", "holds no labels"),
+    (HEAD, "a header and no labels"),
+    ("a.mp4,0,1,person,yes\n", "the header lacks source"),
+    ("source,start_s,end_s,label\n", "lacks question"),
+    (HEAD.strip() + ",who\na.mp4,0,1,person,yes,me\n", "unknown column 'who'"),
+    (HEAD.strip() + ",label\n", "appears twice"),
+    (HEAD + "a.mp4,0,1,person\n", "csv:2: 4 cells, the header has 5"),
+    (HEAD + ",0,1,person,yes\n", "csv:2: source is empty"),
+    (HEAD + "a.mp4,x,1,person,yes\n", "csv:2: start_s must be seconds from 0 on, not 'x'"),
+    (HEAD + "a.mp4,-1,1,person,yes\n", "start_s must be seconds"),
+    (HEAD + "a.mp4,0,nan,person,yes\n", "end_s must be seconds"),
+    (HEAD + "a.mp4,2,2,person,yes\n", "end_s must come after start_s"),
+    (HEAD + "a.mp4,0,1,the person,yes\n", "csv:2: question id 'the person' is not a ROS name"),
+    (HEAD + "a.mp4,0,1,camera_dark,yes\n", "kept for the camera's health"),
+    (HEAD + "a.mp4,0,1,person,maybe\n", "csv:2: label must be yes or no, not 'maybe'"),
+    (HEAD + "a.mp4,0,5,person,yes\na.mp4,1,2,cup,no\na.mp4,4,6,person,no\n",
+     "csv:4: contradicts line 2: 'person' of 'a.mp4' is both yes and no at 4 s"),
+    (HEAD + "a.mp4,0,9,person,yes\na.mp4,1,2,person,yes\na.mp4,8,10,person,no\n",
+     "csv:4: contradicts line 2"),
+])
+def test_what_is_wrong_is_named(tmp_path, text, named):
+    with pytest.raises(LabelError) as error:
+        read_labels(write(tmp_path, text))
+    assert named in str(error.value) and "labels.csv" in str(error.value)
+
+
+def test_files_that_are_no_text(tmp_path):
+    with pytest.raises(LabelError, match="No such file"):
+        read_labels(tmp_path / "absent.csv")
+    (tmp_path / "bad.csv").write_bytes(b"source,\xff\xfe")
+    with pytest.raises(LabelError, match="not UTF-8"):
+        read_labels(tmp_path / "bad.csv")
+
+
+def test_labels_and_recordings_must_name_each_other(tmp_path):
+    labels = read_labels(write(tmp_path, HEAD + "kitchen_1.mp4,0,1,person,yes\n"))
+    check_sources(labels, ["kitchen_1.mp4"])
+    with pytest.raises(LabelError, match="line 2: no recording is called 'kitchen_1.mp4'.*did you "
+                                         "mean 'kitchen_1.mkv'"):
+        check_sources(labels, ["kitchen_1.mkv"])
+    with pytest.raises(LabelError, match="there are: x, y"):
+        check_sources(labels, ["x", "y"])
+    with pytest.raises(LabelError, match="no label names garden.mp4: label them"):
+        check_sources(labels, ["kitchen_1.mp4", "garden.mp4"])
+    check_sources(labels, ["kitchen_1.mp4", "garden.mp4"], skip_unlabelled=True)

@@ -1,0 +1,113 @@
+"""Thresholds: the bus's own answers, what wrong ones cost, and what is chosen."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from vlm_decisions.learn.thresholds import Track, answers, event_cost, fit_thresholds, grid
+from vlm_decisions.questions import Question
+from vlm_decisions.runtime.smoothing import Bus, Evidence
+
+DT = 0.25
+
+
+def track(p, truth, fresh=()):
+    p = np.asarray(p, float)
+    begins = np.zeros(len(p), bool)
+    begins[[0, *fresh]] = True
+    return Track(np.arange(len(p)) * DT, p, np.asarray(truth, np.int8), begins)
+
+
+def cost(one, enter=0.65, leave=0.35, ema=1.0, **kwargs):
+    return float(event_cost([one], ema, np.array([enter]), np.array([leave]), **kwargs)[0])
+
+
+def test_answers_are_those_of_the_bus():
+    rng = np.random.default_rng(0)
+    p = rng.random(200)
+    enter, leave = grid()
+    some = slice(None, None, 17)
+    said = answers(track(p, np.zeros(200), (80,)), 0.4, enter[some], leave[some])
+    for k, (a, b) in enumerate(zip(enter[some], leave[some])):
+        question, bus = Question("q", "?", enter=float(a), exit=float(b), ema=0.4), Bus()
+        for i, value in enumerate(p):
+            if i == 80:
+                bus = Bus()
+            decision = bus.update(question, (value, 1 - value), Evidence(2, i, i), i)
+            assert said[i, k] == {"yes": 1, "no": 0, "uncertain": -1}[decision.answer], (i, k)
+
+
+def test_the_grid_is_of_valid_pairs():
+    enter, leave = grid()
+    assert (leave < enter).all() and enter.max() < 1 and leave.min() > 0
+    assert len(enter) == 171
+
+
+def test_right_all_the_time_costs_nothing():
+    assert cost(track([0.9] * 8 + [0.1] * 8, [1] * 8 + [0] * 8)) == 0.0
+
+
+def test_a_late_answer_costs_its_part_and_a_missed_event_one():
+    late = track([0.1] * 4 + [0.1] * 4 + [0.9] * 4, [0] * 4 + [1] * 8)
+    assert cost(late) == pytest.approx(4 * DT / 2.0 / 2)  # 1 s of 2 s, over two events
+    assert cost(late, patience_s=4.0) == pytest.approx(4 * DT / 4.0 / 2)
+    missed = track([0.1] * 40, [0] * 10 + [1] * 20 + [0] * 10)
+    assert cost(missed) == pytest.approx(1 / 3)
+
+
+def test_a_flicker_costs_besides_the_time_it_is_wrong():
+    p = [0.9] * 20
+    p[10] = 0.1
+    one = track(p, [1] * 20)
+    assert cost(one, flicker=0.5) == pytest.approx(0.5 + DT / 2.0)
+    assert cost(one, flicker=0.0) == pytest.approx(DT / 2.0)
+    assert cost(one, enter=0.65, leave=0.05) == 0.0  # hysteresis rides over it
+
+
+def test_what_is_not_known_costs_nothing_and_begins_anew():
+    hidden = track([0.9] * 4 + [0.1] * 12 + [0.9] * 4, [1] * 4 + [-1] * 12 + [1] * 4)
+    assert cost(hidden) == 0.0
+    gap = track([0.9] * 4 + [0.5] * 4, [1] * 8, fresh=(4,))
+    assert cost(gap) == pytest.approx(3 * DT / 2.0 / 2)  # uncertain after the gap
+
+
+def test_thresholds_are_fitted_to_where_p_lies():
+    """Yes looks like 0.3 and no like 0.05: the defaults would never say yes."""
+    rng = np.random.default_rng(1)
+    truth = np.repeat(rng.random(60) < 0.5, 8).astype(int)
+    p = np.clip(np.where(truth, 0.3, 0.05) + rng.normal(0, 0.04, len(truth)), 0, 1)
+    one = track(p, truth)
+    enter, leave = fit_thresholds([one], 0.7)
+    assert 0.05 < leave < enter < 0.3
+    fitted, default = cost(one, enter, leave, 0.7), cost(one, ema=0.7)
+    assert fitted < 0.2 < default
+
+
+def test_dear_flickers_make_it_slow_to_change():
+    rng = np.random.default_rng(2)
+    truth = np.repeat(rng.random(40) < 0.5, 12).astype(int)
+    p = np.clip(np.where(truth, 0.6, 0.4) + rng.normal(0, 0.12, len(truth)), 0, 1)
+    one = track(p, truth)
+    calm, quick = (fit_thresholds([one], 0.5, flicker=f) for f in (4.0, 0.02))
+    assert calm[0] - calm[1] > quick[0] - quick[1]
+
+
+def test_perfect_answers_keep_the_defaults():
+    one = track([0.99] * 8 + [0.01] * 8, [1] * 8 + [0] * 8)
+    assert fit_thresholds([one], 1.0) == (0.65, 0.35)
+
+
+def test_few_recordings_do_not_move_the_thresholds_far():
+    """The same gain from two recordings and from forty: only the forty are believed."""
+    rng = np.random.default_rng(3)
+
+    def recording():
+        truth = np.repeat(rng.random(5) < 0.5, 8).astype(int)
+        return track(np.clip(np.where(truth, 0.55, 0.2) + rng.normal(0, 0.2, 40), 0, 1), truth)
+
+    many = [recording() for _ in range(40)]
+    enter, _ = fit_thresholds(many, 0.7)
+    few = [fit_thresholds(many[k:k + 3], 0.7)[0] for k in range(0, 39, 3)]
+    assert enter < 0.6
+    assert np.mean(few) > enter

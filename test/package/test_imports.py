@@ -1,0 +1,118 @@
+"""The order of the rooms: imports only point down, nothing imports in a circle."""
+
+import ast
+import subprocess
+import sys
+from collections import defaultdict
+from graphlib import CycleError, TopologicalSorter
+
+import pytest
+
+from vlm_decisions.files import resources
+
+PACKAGE = "vlm_decisions"
+CONTRACT = {"decision", "questions", "events", "frames"}
+#: From the top down; a room may import those below it.
+ROOMS = ["commands", "lab", "ros", "viewer", "learn", "runtime", "sources", "engine", "sim",
+         "contract", "files"]
+#: Who may import what is not everyone's.
+ROS = {"rclpy", "rcl_interfaces", "sensor_msgs", "std_msgs", "diagnostic_msgs", "lifecycle_msgs",
+       "builtin_interfaces", "launch", "launch_ros", "rosidl_runtime_py", "ament_index_python"}
+ROOMS_WITH = {
+    **dict.fromkeys(ROS, {"commands", "lab", "ros"}),
+    **dict.fromkeys(["mlx", "mlx_vlm"], {"lab", "engine"}),
+    "torch": {"lab"},
+    "transformers": {"lab", "engine"},  # the tokenizer
+    **dict.fromkeys(["starlette", "uvicorn"], {"viewer"}),
+}
+
+
+def room_of(module):
+    """Return the room that a module of the package lies in."""
+    parts = module.split(".")[1:]
+    if not parts or parts[0] == "cli":
+        return "commands"
+    return "contract" if parts[0] in CONTRACT else parts[0]
+
+
+def read_imports():
+    """Return by module the modules of the package and, apart, the other packages it imports.
+
+    What the package's root gives (its version) and a package's own __init__, which its modules
+    always run first, are no arrows.
+    """
+    root = resources.package_dir()
+    paths = {}
+    for path in root.rglob("*.py"):
+        parts = (PACKAGE, *path.relative_to(root).with_suffix("").parts)
+        if parts[1] not in ("msg", "srv"):
+            paths[".".join(parts).removesuffix(".__init__")] = path
+    inner, outer = defaultdict(set), defaultdict(set)
+    for module, path in paths.items():
+        package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                base = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join(base) if node.level else ""
+                source = ".".join(filter(None, [base, node.module]))
+                names = [f"{source}.{alias.name}" for alias in node.names]
+            else:
+                continue
+            for name in names:
+                if name.split(".")[0] != PACKAGE:
+                    outer[module].add(name.split(".")[0])
+                    continue
+                target = next((n for n in (name, name.rpartition(".")[0]) if n in paths), None)
+                if target not in (None, PACKAGE, module) and not module.startswith(f"{target}."):
+                    inner[module].add(target)
+    return inner, outer, set(paths)
+
+
+INNER, OUTER, MODULES = read_imports()
+
+
+def faults(inner, rooms=ROOMS):
+    """Return the imports that point up, as text."""
+    order = {room: place for place, room in enumerate(rooms)}
+    return [f"{module} imports {target}, from {room_of(module)} up to {room_of(target)}"
+            for module, targets in sorted(inner.items()) for target in sorted(targets)
+            if order[room_of(target)] < order[room_of(module)]]
+
+
+def test_every_module_is_in_a_room():
+    assert len(MODULES) > 100
+    assert {room_of(module) for module in MODULES} == set(ROOMS)
+
+
+def test_imports_only_point_down():
+    assert faults(INNER) == []
+
+
+def test_an_import_that_points_up_is_found():
+    assert faults({"vlm_decisions.engine.vision": {"vlm_decisions.runtime.tick"}})
+
+
+def test_no_module_imports_itself_by_way_of_others():
+    try:
+        TopologicalSorter(INNER).prepare()
+    except CycleError as error:
+        pytest.fail(" <- ".join(error.args[1]))
+
+
+@pytest.mark.parametrize("package", sorted(ROOMS_WITH))
+def test_a_package_is_imported_only_where_it_belongs(package):
+    rooms = {room_of(module) for module, names in OUTER.items() if package in names}
+    assert rooms <= ROOMS_WITH[package]
+
+
+def test_the_robots_rooms_need_neither_ros_nor_mlx():
+    """What the imports say holds when it is run: other modules could bring them in."""
+    code = ("import sys\n"
+            "for name in ('rclpy', 'mlx', 'mlx_vlm', 'torch'): sys.modules[name] = None\n"
+            f"import {PACKAGE}.runtime, {PACKAGE}.engine, {PACKAGE}.questions\n"
+            f"import {PACKAGE}.sources.bags, {PACKAGE}.sources.video\n")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                          timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")

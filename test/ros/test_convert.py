@@ -1,0 +1,111 @@
+"""Messages and dataclasses: what goes in comes out, to the nanosecond."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+pytest.importorskip("rclpy", reason="rclpy is not installed")
+
+from vlm_decisions import decision as core
+from vlm_decisions.events import TRANSITION, Event
+from vlm_decisions.msg import Decision as DecisionMsg
+from vlm_decisions.msg import Event as EventMsg
+from vlm_decisions.msg import Question as QuestionMsg
+from vlm_decisions.questions import KINDS, TIERS, Question, QuestionError
+from vlm_decisions.ros.convert import (
+    decision_from_msg,
+    decision_to_msg,
+    event_from_msg,
+    event_to_msg,
+    ns_to_time,
+    question_from_msg,
+    question_to_msg,
+    questions_to_msg,
+    rgb_to_msg,
+    time_to_ns,
+)
+from vlm_decisions.sources.images import image_to_rgb
+
+DECISION = core.Decision(
+    "activity", "typing", 0.5, 0.25, ("typing", "idle"), (0.5, 0.5), 2, 24,
+    1_700_000_000_123_456_789, 1_700_000_000_999_999_999, 1_700_000_001_000_000_001, True,
+    1_699_999_999_000_000_000, "sim_desk", "camera", "")
+
+
+@pytest.mark.parametrize("stamp_ns", [
+    0, 1, 999_999_999, 1_000_000_000, 1_700_000_000_123_456_789, -1, -1_500_000_000,
+    2**31 * 10**9 - 1])
+def test_stamps_round_trip(stamp_ns):
+    stamp = ns_to_time(stamp_ns)
+    assert 0 <= stamp.nanosec < 1_000_000_000 and time_to_ns(stamp) == stamp_ns
+
+
+@pytest.mark.parametrize("stamp_ns", [2**31 * 10**9, -(2**31) * 10**9])
+def test_stamps_out_of_range(stamp_ns):
+    with pytest.raises(ValueError, match="outside"):
+        ns_to_time(stamp_ns)
+
+
+def test_decision_round_trips():
+    msg = decision_to_msg(DECISION)
+    assert decision_from_msg(msg) == DECISION
+    assert msg.header.stamp == msg.t_end and msg.header.frame_id == "camera"
+    assert msg.age == pytest.approx(1e-9 * 2)
+
+
+def test_event_round_trips():
+    event = Event("drink", "drinking", "idle", TRANSITION, "drinks", 3, "activity", "typing", 0.75,
+                  1_700_000_000_123_456_789, 1_700_000_001_123_456_789, 1_700_000_001_200_000_001,
+                  1_699_999_990_000_000_001, "camera")
+    msg = event_to_msg(event)
+    assert event_from_msg(msg) == event
+    assert (msg.cause, msg.count) == (EventMsg.CAUSE_TRANSITION, 3)
+    assert time_to_ns(msg.header.stamp) == event.t_end_ns and msg.header.frame_id == "camera"
+
+
+def test_unknown_decision_round_trips():
+    unknown = dataclasses.replace(DECISION, answer="unknown", p=float("nan"), p_raw=float("nan"),
+                                  options=(), probabilities=(), reason="no image yet", depth=0)
+    back = decision_from_msg(decision_to_msg(unknown))
+    assert np.isnan(back.p) and back.reason == "no image yet" and back.options == ()
+
+
+@pytest.mark.parametrize("question", [
+    Question("a", "Is it?"),
+    Question("b", "Which?", kind="choice", options=("x", "y"), tier="vlm", depth=3, ema=1.0),
+    Question("c", "Is it?", tier="heads", head="person", rate_hz=0.5, enter=1.0, exit=0.0,
+             scale=2.0, bias=-1.0)])
+def test_question_round_trips(question):
+    assert question_from_msg(question_to_msg(question)) == question
+
+
+def test_defaults_of_the_message_are_those_of_the_question():
+    assert question_from_msg(QuestionMsg(id="a", text="Is it?")) == Question("a", "Is it?")
+
+
+def test_constants_agree():
+    assert (DecisionMsg.YES, DecisionMsg.NO) == (core.YES, core.NO)
+    assert (DecisionMsg.UNCERTAIN, DecisionMsg.UNKNOWN) == (core.UNCERTAIN, core.UNKNOWN)
+    assert (DecisionMsg.TIER_HEALTH, DecisionMsg.TIER_HEADS, DecisionMsg.TIER_VLM) == (
+        core.TIER_HEALTH, core.TIER_HEADS, core.TIER_VLM)
+    assert (QuestionMsg.KIND_YES_NO, QuestionMsg.KIND_CHOICE) == KINDS
+    assert (QuestionMsg.TIER_AUTO, QuestionMsg.TIER_HEADS, QuestionMsg.TIER_VLM) == TIERS
+
+
+def test_a_message_that_is_no_question_is_refused():
+    with pytest.raises(QuestionError, match="not a ROS name"):
+        question_from_msg(QuestionMsg())
+
+
+def test_question_array():
+    msg = questions_to_msg([Question("a", "Is it?"), Question("b", "Is it?")], 5)
+    assert [question.id for question in msg.questions] == ["a", "b"]
+    assert time_to_ns(msg.header.stamp) == 5 and msg.header.frame_id == ""
+
+
+def test_image_message_round_trips():
+    rgb = np.random.default_rng(0).integers(0, 256, (7, 5, 3), dtype=np.uint8)
+    msg = rgb_to_msg(rgb[:, ::-1], 123, "cam")
+    np.testing.assert_array_equal(image_to_rgb(msg), rgb[:, ::-1])
+    assert time_to_ns(msg.header.stamp) == 123 and msg.header.frame_id == "cam"

@@ -1,0 +1,125 @@
+"""Diagnostics: levels and words for what can go wrong."""
+
+import math
+import mmap
+import sys
+import types
+
+import pytest
+
+pytest.importorskip("rclpy", reason="rclpy is not installed")
+
+from diagnostic_states import GOOD, having
+
+from vlm_decisions.ros.diagnostics import ERROR, OK, WARN, Diagnostics, NodeState, rss_mb
+from vlm_decisions.runtime.statistics import Percentiles
+
+
+def report(*states):
+    """Return the statuses after the last of some states, by part."""
+    diagnostics = Diagnostics("eyes")
+    for state in states:
+        statuses = diagnostics.report(state)
+    return {status.name.removeprefix("eyes: "): status for status in statuses}
+
+
+def test_all_is_well():
+    parts = report(GOOD, having(queue=2))
+    assert list(parts) == ["model", "image", "camera", "runtime", "questions"]
+    assert all(status.level == OK for status in parts.values())
+    values = {pair.key: pair.value for status in parts.values() for pair in status.values}
+    assert values["rate"] == "15 Hz" and values["person"] == "3.9 of 4 Hz"
+    assert values["queue"] == "2" and values["age"] == "0.05 s"
+    assert values["model"] == "sim_desk" and float(values["memory"].split()[0]) > 10
+    assert values["tick total"] == "p50 40 ms, p95 60 ms" and values["heads"] == "person"
+
+
+@pytest.mark.parametrize(("part", "level", "text", "state"), [
+    ("model", ERROR, "no such model", NodeState("unconfigured", failure="no such model")),
+    ("model", OK, "unconfigured", NodeState("unconfigured")),
+    ("model", WARN, "1 heads refused", having(heads_refused={"a.npz": "another model"})),
+    ("image", ERROR, "no image yet on /image", having(frames=0, image_age_s=math.inf)),
+    ("image", ERROR, "no image for 3.5 s", having(image_age_s=3.5)),
+    ("image", ERROR, "refused 2: depth",
+     having(refused={"encoding": 2}, received=102, last_refusal="depth")),
+    ("image", WARN, "refused 2: depth",  # and ten good ones in the same second
+     having(refused={"encoding": 2}, received=112, last_refusal="depth")),
+    ("image", ERROR, "no image yet on /image", having(image_age_s=math.inf)),  # since a reset
+    ("image", ERROR, "nothing publishes /clock", having(clock_ns=0)),
+    ("image", WARN, "the clock stands", having(clock_ns=5)),
+    ("image", WARN, "0.5 Hz is too slow", having(image_rate_hz=0.5)),
+    ("image", WARN, "60 s behind the clock", having(stamp_offset_s=60.0)),
+    ("image", WARN, "60 s ahead of the clock", having(stamp_offset_s=-60.0)),
+    ("image", OK, "15 Hz", having(stamp_offset_s=60.0, by_arrival=True)),  # as was advised
+    ("image", OK, "not subscribed", having(state="inactive", image_age_s=99.0)),
+    ("camera", WARN, "blurred, dark", having(conditions=("camera_blurred", "camera_dark"))),
+    ("camera", ERROR, "answers are unknown: too dark", having(condition="too dark")),
+    ("camera", OK, "not seen yet", having(state="inactive")),
+    ("runtime", ERROR, "vision: boom", having(errors=1, last_error="vision: boom")),
+    ("runtime", WARN, "too slow: 3 groups", having(dropped={"queue": 3})),
+    ("runtime", WARN, "too slow: 5 groups", having(dropped={"queue": 3, "catch_up": 2})),
+    ("questions", WARN, "unknown: person (person: too long)",
+     having(unknown={"person": "too long"})),
+    ("questions", OK, "1 question", having(unknown={"person": "dark"}, condition="dark")),
+    ("model", OK, "configuring", having(state="configuring", model=""))])
+def test_what_is_wrong_is_said(part, level, text, state):
+    before = GOOD if state.runtime else NodeState("unconfigured")
+    status = report(before, state)[part]
+    assert (status.level, text in status.message) == (level, True), status.message
+
+
+def test_rates_are_of_now():
+    values = {pair.key: pair.value for part in report(
+        GOOD, having(image_age_s=3.5, condition="no image for 3.5 s")).values()
+        for pair in part.values}
+    assert values["rate"] == "0 Hz" and values["person"] == "0 of 4 Hz"
+
+
+def test_old_troubles_are_counted_but_not_alarming():
+    state = having(refused={"encoding": 2}, last_refusal="depth", errors=1, dropped={"queue": 3})
+    parts = report(GOOD, state, having(state))
+    assert all(status.level == OK for status in parts.values())
+    values = {pair.key: pair.value for status in parts.values() for pair in status.values}
+    assert values["refused, encoding"] == "2" and values["dropped, queue"] == "3"
+
+
+def test_slow_questions_alarm_after_a_while():
+    slow = having(rates_hz={"person": 1.0})
+    assert report(*[slow] * 5)["questions"].level == OK
+    status = report(*[slow] * 7)["questions"]
+    assert status.level == WARN and "person" in status.message
+    assert report(*[slow] * 7, having())["questions"].level == OK
+    assert report(*[having(slow, condition="dark")] * 7)["questions"].level == OK
+
+
+def test_questions_that_just_came_back_do_not_alarm():
+    dark = having(unknown={"person": "dark"}, condition="dark")
+    assert report(dark, having(unknown={"person": "dark"}))["questions"].level == OK
+    assert report(dark, GOOD, having(unknown={"person": "no head"}))["questions"].level == WARN
+
+
+def test_latencies_are_told_by_tier():
+    state = having(tick_ms={"health": Percentiles(1.0, 2.0, 9), "tier_1": Percentiles(30, 40, 9),
+                            "tier_2": Percentiles(60, 80, 9), "ask": Percentiles(50, 70, 9)})
+    values = {pair.key: pair.value for pair in report(state)["runtime"].values}
+    assert values["tick tier 0"] == "p50 1 ms, p95 2 ms"
+    assert values["tick tier 1"] == "p50 30 ms, p95 40 ms"
+    assert values["tick tier 2"] == "p50 60 ms, p95 80 ms" and "tick ask" in values
+
+
+def test_the_models_memory_is_told_where_it_is_loaded(monkeypatch):
+    mlx = types.SimpleNamespace(get_active_memory=lambda: 5e6)
+    monkeypatch.setitem(sys.modules, "mlx.core", mlx)
+    values = {pair.key: pair.value for pair in report(GOOD)["model"].values}
+    assert values["model memory"] == "5 MB"
+    monkeypatch.setitem(sys.modules, "mlx.core", types.SimpleNamespace())  # half imported
+    assert "model memory" not in {pair.key for pair in report(GOOD)["model"].values}
+
+
+def test_memory_is_this_process():
+    before_mb = rss_mb()
+    held = mmap.mmap(-1, 80_000_000)  # not malloc's, which may have freed memory at hand
+    for at in range(0, len(held), 4096):
+        held[at] = 1
+    assert 60 < rss_mb() - before_mb < 120
+    assert 20 < before_mb < 8000 and len(held) == 80_000_000

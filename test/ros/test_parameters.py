@@ -1,0 +1,189 @@
+"""Parameters: descriptors, ranges, and the judging of several at once."""
+
+import dataclasses
+
+import pytest
+
+pytest.importorskip("rclpy", reason="rclpy is not installed")
+
+import rclpy
+import ros_peer  # noqa: E402, F401 (sets the environment for rclpy)
+from rclpy.exceptions import ParameterException
+from rclpy.node import Node
+from rclpy.parameter import Parameter
+
+from vlm_decisions.questions import Question, QuestionBook, QuestionError
+from vlm_decisions.ros.parameters import (
+    QUESTION_FIELDS,
+    QUESTION_SPECS,
+    SPECS,
+    ParameterError,
+    ParameterGate,
+    declare_all,
+    read_all,
+    runtime_settings,
+    split,
+    unknown_overrides,
+)
+from vlm_decisions.runtime.settings import RuntimeSettings
+
+
+@pytest.fixture
+def make():
+    """Make nodes with overrides."""
+    context = rclpy.Context()
+    rclpy.init(context=context)
+    nodes = []
+
+    def build(**overrides):
+        node = Node("n", context=context, parameter_overrides=[
+            Parameter(name.replace("__", "."), value=value) for name, value in overrides.items()])
+        nodes.append(node)
+        return node
+    yield build
+    for node in nodes:
+        node.destroy_node()
+    rclpy.shutdown(context=context)
+
+
+class Gate:
+    """A gate over a small book, with what it applied."""
+
+    def __init__(self, node, *, locked=False):
+        self.book = QuestionBook([Question("a", "Is it?"), Question("b", "Is it?")])
+        self.applied = []
+        self.gate = ParameterGate(node, lambda: locked, self.book.get, self.apply)
+        for question in list(self.book):
+            self.gate.declare(question)
+        self.node = node
+
+    def apply(self, question):
+        self.applied.append(question.id)
+        self.book.replace(question.id, **dataclasses.asdict(question))
+
+    def set(self, **values):
+        return self.node.set_parameters_atomically([
+            Parameter(f"questions.{name.replace('__', '.')}", value=value)
+            for name, value in values.items()])
+
+
+def test_defaults_are_those_of_the_core(make):
+    node = make()
+    declare_all(node, SPECS)
+    assert runtime_settings(read_all(node, SPECS)) == RuntimeSettings()
+    for spec in QUESTION_SPECS:
+        assert spec.default == getattr(Question("a", "b"), spec.name)
+    assert dataclasses.asdict(Question("a", "b")).keys() >= set(QUESTION_FIELDS)
+
+
+@pytest.mark.parametrize("spec", [*SPECS, *QUESTION_SPECS], ids=lambda spec: spec.name)
+def test_every_parameter_is_described(make, spec):
+    node = make()
+    node.declare_parameter(spec.name, spec.default, spec.descriptor())
+    descriptor = node.describe_parameter(spec.name)
+    assert len(descriptor.description) > 15
+    spec.check(spec.default)
+    if type(spec.default) in (int, float):
+        assert spec.low <= spec.default <= spec.high
+        low, high = type(spec.default)(spec.low), type(spec.default)(spec.high)
+        for outside in (low - 1, high + 1):
+            result = node.set_parameters([Parameter(spec.name, value=outside)])[0]
+            assert not result.successful and "range" in result.reason.lower()
+        for edge in (low, high):
+            assert node.set_parameters([Parameter(spec.name, value=edge)])[0].successful
+    if isinstance(spec.default, float):
+        assert any(unit in descriptor.description for unit in (
+            "Hz", "seconds", "probability", "Weight", "distance", "megabytes"))
+
+
+@pytest.mark.parametrize(("name", "value"), [
+    ("mode", "sideways"), ("image_transport", "theora"), ("stamp_source", ""),
+    ("reliability", "Reliable")])
+def test_choices(make, name, value):
+    node = make(**{name: value})
+    declare_all(node, SPECS)
+    with pytest.raises(ParameterError, match=f"{name} must be one of"):
+        read_all(node, SPECS)
+
+
+@pytest.mark.parametrize(("name", "value"), [
+    ("window_groups", 2.0), ("max_age_s", 2), ("model", 5), ("queue_groups", 0)])
+def test_wrong_types_at_start_raise(make, name, value):
+    with pytest.raises(ParameterException, match=name):
+        declare_all(make(**{name: value}), SPECS)
+
+
+def test_unknown_names_are_told_with_the_nearest():
+    names = ["model", "use_sim_time", "max_age", "questions.a.enter", "questions.a.entre",
+             "questions.z.enter", "qos_overrides./image.subscription.depth", "zzz"]
+    messages = unknown_overrides(names, ["a"])
+    assert messages == [
+        "unknown parameter 'max_age', did you mean 'max_age_s'?",
+        "unknown parameter 'questions.a.entre', did you mean 'questions.a.enter'?",
+        "unknown parameter 'questions.z.enter', did you mean 'questions.a.enter'?",
+        "unknown parameter 'zzz'"]
+
+
+def test_split():
+    assert split("questions.a.enter") == ("a", "enter")
+    for name in ("questions.a.text", "questions.enter", "enter", "questions..enter", "x.a.enter"):
+        assert split(name) == ("", "")
+
+
+def test_several_are_applied_together_or_not_at_all(make):
+    gate = Gate(make())
+    assert gate.set(a__enter=0.2, a__exit=0.1, b__rate_hz=8.0).successful
+    assert (gate.book.get("a").enter, gate.book.get("b").rate_hz) == (0.2, 8.0)
+    assert gate.applied == ["a", "b"]
+    for bad in ({"a__exit": 0.3}, {"a__enter": 0.9, "b__enter": 0.3},
+                {"a__enter": 0.9, "b__ema": float("nan")}, {"a__ema": 0.0},
+                {"a__enter": 0.9, "a__rate_hz": float("inf")}):
+        before = list(gate.book)
+        result = gate.set(**bad)
+        assert not result.successful and result.reason
+        assert list(gate.book) == before and gate.applied == ["a", "b"]
+        for question in before:
+            for field in QUESTION_FIELDS:
+                value = gate.node.get_parameter(f"questions.{question.id}.{field}").value
+                assert value == getattr(question, field)
+
+
+def test_locked_parameters_say_so(make):
+    node = make()
+    declare_all(node, SPECS)
+    Gate(node, locked=True)
+    result = node.set_parameters([Parameter("max_age_s", value=3.0)])[0]
+    assert not result.successful and "clean it up first" in result.reason
+    assert not node.set_parameters([Parameter("autostart", value=False)])[0].successful
+    assert node.set_parameters([Parameter("questions.a.ema", value=0.5)])[0].successful
+
+
+def test_unlocked_parameters_are_checked_at_once(make):
+    node = make()
+    declare_all(node, SPECS)
+    Gate(node)
+    assert not node.set_parameters([Parameter("mode", value="sideways")])[0].successful
+    assert node.set_parameters([Parameter("mode", value="window")])[0].successful
+
+
+def test_values_given_at_start_are_resolved_as_a_whole(make):
+    gate = Gate(make(questions__c__enter=0.9, questions__c__exit=0.8))
+    resolved = gate.gate.resolve(Question("c", "Is it?", enter=0.5, exit=0.1))
+    assert (resolved.enter, resolved.exit) == (0.9, 0.8)
+    other = Question("d", "Is it?")
+    assert gate.gate.resolve(other) is other
+    for bad, reason in (({"questions__c__exit": 0.9}, "above exit"),
+                        ({"questions__c__rate_hz": 3}, "write 1.0, not 1")):
+        with pytest.raises(QuestionError, match=reason):
+            Gate(make(**bad)).gate.resolve(Question("c", "Is it?"))
+
+
+def test_follow_and_undeclare(make):
+    gate = Gate(make())
+    gate.gate.follow(dataclasses.replace(gate.book.get("a"), enter=0.3, exit=0.2, rate_hz=1.0))
+    assert gate.node.get_parameter("questions.a.exit").value == 0.2
+    assert gate.applied == []  # the node's own change is not applied a second time
+    gate.gate.undeclare("a")
+    assert not any(name.startswith("questions.a.") for name in gate.node._parameters)
+    gate.gate.declare(gate.book.get("a"))
+    assert gate.node.get_parameter("questions.a.enter").value == 0.65

@@ -1,0 +1,259 @@
+"""The viewer as a node, with a decision node and a camera over real DDS."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("rclpy", reason="rclpy is not installed")
+
+from diagnostic_states import GOOD, having
+from ros_peer import spinning, system, wait_for
+from viewer_site import decision, until
+from websockets.sync.client import connect
+
+from vlm_decisions.msg import Event, QuestionArray
+from vlm_decisions.questions import Question
+from vlm_decisions.ros.diagnostics import Diagnostics
+from vlm_decisions.ros.viewer import ViewerNode
+from vlm_decisions.ros.viewer_source import system_of
+
+WAIT_S = 30.0
+
+
+class Page:
+    """What a page does, without a browser."""
+
+    def __init__(self, node: ViewerNode) -> None:
+        self.node, self.port = node, node.server.port
+
+    def state(self) -> dict:
+        return self.call("GET", "/api/state")[1]
+
+    def row(self, question_id: str) -> dict | None:
+        return next((r for r in self.state().get("rows", ()) if r["id"] == question_id), None)
+
+    def call(self, method: str, path: str, body: dict | None = None) -> tuple[int, dict]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection.request(method, path, None if body is None else json.dumps(body),
+                           {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        reply = json.loads(response.read())
+        connection.close()
+        return response.status, reply
+
+    def wait_row(self, question_id: str, answer: str) -> dict:
+        return wait_for(lambda: (lambda row: row if row and row["answer"] == answer else None)(
+            self.row(question_id)), WAIT_S)
+
+
+@contextmanager
+def viewing(tmp_path, **parameters):
+    from rclpy.parameter import Parameter
+
+    with system(tmp_path, **parameters) as ros:
+        node = ViewerNode(context=ros.peer.context,
+                          parameter_overrides=[Parameter("port", value=0)])
+        try:
+            with spinning(node):
+                yield SimpleNamespace(**ros.__dict__, page=Page(node), viewer=node)
+        finally:
+            node.close()
+            node.destroy_node()
+
+
+def test_it_follows_the_node_and_acts_on_it(tmp_path):
+    with viewing(tmp_path) as ros:
+        page, peer = ros.page, ros.peer
+        peer.start_camera()
+        row = page.wait_row("person", "yes")
+        assert row["p"] > 0.8 and row["tier"] == 2 and row["age"] < 5
+        system_ = wait_for(lambda: (lambda s: s if s and s["tick_ms"].get("total") else None)(
+            page.state().get("system")), WAIT_S)
+        assert system_["model"] == "fake" and system_["topic"] == "/image"
+        assert system_["counts"]["frames"] > 0 and system_["image_rate_hz"] > 0
+        assert wait_for(lambda: page.state()["link"]["ok"], WAIT_S)
+
+        status, reply = page.call("POST", "/api/questions", {
+            "text": "Is <i>it</i> raining?", "id": "raining"})
+        assert status == 201, reply
+        peer.answered("raining", "yes", WAIT_S)  # on the topic
+        page.wait_row("raining", "yes")
+        assert [q["text"] for q in page.state()["questions"]][-1] == "Is <i>it</i> raining?"
+
+        status, reply = page.call("PATCH", "/api/questions/raining", {"rate_hz": 1, "enter": 0.9})
+        assert status == 200, reply
+        assert ros.node.get_parameter("questions.raining.enter").value == 0.9
+        assert wait_for(lambda: page.state()["questions"][-1]["enter"] == 0.9, WAIT_S)
+
+        status, reply = page.call("POST", "/api/ask", {"text": "Which?", "options": ["a", "b"]})
+        assert status == 200 and reply["answer"] == "a" and len(reply["probabilities"]) == 2
+
+        assert page.call("DELETE", "/api/questions/raining")[0] == 200
+        assert wait_for(lambda: page.row("raining") is None, WAIT_S)
+        assert all(question.id != "raining" for question in ros.node.questions())
+
+
+def test_a_question_taken_meanwhile_is_refused_by_the_node(tmp_path):
+    from vlm_decisions.ros.convert import question_to_msg
+    from vlm_decisions.srv import AddQuestion
+
+    with viewing(tmp_path) as ros:
+        wait_for(lambda: ros.page.state().get("questions"), WAIT_S)
+        # The viewer does not know of it: the news of a change is kept from its board.
+        ros.viewer.board.questions = lambda questions: None
+        assert ros.peer.call(AddQuestion, "add_question",
+                             question=question_to_msg(Question("late", "Q?"))).success
+        status, reply = ros.page.call("POST", "/api/questions", {"text": "Q?", "id": "late"})
+        assert status == 400 and "exists already" in reply["error"]
+
+
+def test_a_stopped_camera_turns_rows_to_unknown(tmp_path):
+    with viewing(tmp_path, max_age_s=1.0) as ros:
+        ros.peer.start_camera()
+        ros.page.wait_row("person", "yes")
+        wait_for(lambda: ros.page.state().get("system", {}).get("max_age_s") == 1.0, WAIT_S)
+        ros.peer.stop_camera()
+
+        def row():
+            return ros.page.wait_row("person", "unknown")
+
+        # The viewer may notice by itself, a moment before the node says so.
+        wait_for(lambda: "no image" in row()["reason"], WAIT_S)
+        assert row()["p"] is None
+        assert any(event["kind"] == "unknown" for event in ros.page.state()["events"])
+
+
+def test_pictures_are_subscribed_only_while_watched(tmp_path):
+    with viewing(tmp_path) as ros:
+        peer = ros.peer
+        peer.start_camera()
+        ros.page.wait_row("person", "yes")
+        wait_for(lambda: ros.page.state().get("system", {}).get("topic"), WAIT_S)
+        topics = {"overlay": "/decision_node/overlay", "camera": "/image"}
+        before = {name: peer.count_subscribers(topic) for name, topic in topics.items()}
+        assert before == {"overlay": 0, "camera": 1}  # the node's own
+        with connect(f"ws://127.0.0.1:{ros.page.port}/live", proxy=None) as live:
+            for channel, topic in topics.items():
+                live.send(json.dumps({"watch": channel}))
+                for _ in range(2):
+                    assert until(live, lambda m: isinstance(m, bytes))[:2] == b"\xff\xd8"
+                wait_for(lambda t=topic, n=before[channel]: peer.count_subscribers(t) == n + 1,
+                         WAIT_S)
+            wait_for(lambda: peer.count_subscribers(topics["overlay"]) == 0, WAIT_S)
+        wait_for(lambda: peer.count_subscribers("/image") == before["camera"], WAIT_S)
+
+
+def test_events_of_the_node_are_shown(tmp_path):
+    with viewing(tmp_path) as ros:
+        publisher = ros.peer.create_publisher(Event, "/decision_node/events", 10)
+        wait_for(lambda: publisher.get_subscription_count(), WAIT_S)
+        publisher.publish(Event(event_id="drink", from_state="down", to_state="up",
+                                counter="sips", count=3))
+        events = wait_for(lambda: ros.page.state().get("events"), WAIT_S)
+        assert (events[0]["ids"], events[0]["text"]) == (["drink"], "down → up, sips 3")
+
+
+def test_a_late_viewer_sees_how_old_a_latched_decision_is():
+    import rclpy
+    from rclpy.parameter import Parameter
+    from ros_peer import LATCHED
+
+    from vlm_decisions.msg import Decision
+    from vlm_decisions.ros.convert import decision_to_msg, questions_to_msg
+
+    context = rclpy.Context()
+    rclpy.init(context=context, domain_id=1 + (os.getpid() + 30) % 99)
+    other = rclpy.create_node("other", context=context)
+    decisions = other.create_publisher(Decision, "/late/decisions", LATCHED)
+    questions = other.create_publisher(QuestionArray, "/late/questions", LATCHED)
+    questions.publish(questions_to_msg([Question("person", "Q?")], 0))
+    decisions.publish(decision_to_msg(decision("person")))  # stamps of a simulated clock
+    time.sleep(2.0)
+    node = ViewerNode(context=context, parameter_overrides=[
+        Parameter("port", value=0), Parameter("node", value="/late")])
+    try:
+        with spinning(node):
+            row = Page(node).wait_row("person", "yes")
+        assert 2.0 < row["age"] < 60.0
+    finally:
+        node.close()
+        node.destroy_node()
+        other.destroy_node()
+        rclpy.shutdown(context=context)
+
+
+def test_without_a_node_it_says_so(tmp_path):
+    import rclpy
+    from rclpy.parameter import Parameter
+
+    context = rclpy.Context()
+    rclpy.init(context=context, domain_id=1 + os.getpid() % 99)
+    node = ViewerNode(context=context, parameter_overrides=[
+        Parameter("port", value=0), Parameter("node", value="/robot/decider")])
+    try:
+        with spinning(node):
+            page = Page(node)
+            assert page.state()["link"] == {"ok": False, "message": "waiting for /robot/decider"}
+            status, reply = page.call("POST", "/api/questions", {"text": "Is it?"})
+            assert status == 503 and "/robot/decider is not there" in reply["error"]
+    finally:
+        node.close()
+        node.destroy_node()
+        rclpy.shutdown(context=context)
+
+
+def test_what_diagnostics_say_is_read_back():
+    """The page's numbers come from the texts of /diagnostics: both must agree on the words."""
+    state = having(GOOD, dropped={"queue": 3}, refused={"encoding": 2}, queue=1)
+    shown = system_of(Diagnostics("decision_node").report(state), 2.0)
+    stats = state.runtime
+    assert shown.state == state.state and shown.model == stats.model
+    assert shown.counts["frames"] == stats.frames and shown.counts["decisions"] == stats.decisions
+    assert shown.queue == stats.queue and shown.topic == state.topic
+    assert set(shown.tick_ms) >= {"total"} and shown.memory_mb > 1
+    assert shown.tick_ms["total"].p95 == pytest.approx(stats.tick_ms["total"].p95, rel=0.01)
+    assert shown.image_rate_hz == pytest.approx(stats.image_rate_hz, rel=0.01)
+    assert sum(shown.dropped.values()) == sum(stats.dropped.values()) + sum(state.refused.values())
+    assert {s.name for s in shown.statuses} >= {"model", "image", "camera", "runtime"}
+
+
+def run_viewer(*parameters: str) -> subprocess.Popen:
+    arguments = [a for p in parameters for a in ("-p", p)]
+    return subprocess.Popen(
+        [sys.executable, "-m", "vlm_decisions.ros.viewer", "--ros-args", *arguments],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def test_the_process_serves_and_ends_on_a_signal():
+    child = run_viewer("port:=0")
+    line = next(line for line in child.stdout if "viewer of /decision_node" in line)
+    port = int(line.strip().rpartition(":")[2])
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection.request("GET", "/")
+    assert connection.getresponse().status == 200
+    child.send_signal(signal.SIGTERM)
+    out = child.communicate(timeout=20)[0]
+    assert child.returncode == 0 and "Traceback" not in out, out
+
+
+@pytest.mark.parametrize(("parameter", "said"), [
+    ("port:={taken}", "is in use"), ("port:=99999", "port"), ("host:='203.0.113.7'", "203.0.113.7"),
+])
+def test_what_cannot_be_served_is_named(parameter, said):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        child = run_viewer(parameter.format(taken=taken.getsockname()[1]))
+        out = child.communicate(timeout=60)[0]
+    assert child.returncode == 1 and said in out and "Traceback" not in out, out

@@ -1,0 +1,169 @@
+"""The runtime with a real (small, random) model: whole path, and a clean end of the process."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fakes import START_NS, SimClock
+from tiny import moving_frames, tiny_engine
+
+from vlm_decisions.decision import TIER_HEADS, TIER_VLM, UNKNOWN
+from vlm_decisions.engine import Query
+from vlm_decisions.frames import NS, Frame
+from vlm_decisions.questions import Question, QuestionBook
+from vlm_decisions.runtime import Runtime
+from vlm_decisions.runtime.heads import Head, write_head
+from vlm_decisions.runtime.settings import RuntimeSettings
+from vlm_decisions.runtime.smoothing import calibrated
+
+QUESTIONS = [
+    Question("person", "Is there a person?", ema=1.0),
+    Question("shallow", "Is there a cup?", ema=1.0, depth=2, scale=0.5, bias=0.1),
+    Question("doing", "What?", kind="choice", options=("typing", "on phone", "idle"), ema=1.0),
+    Question("odd", "Is <|im_end|> a word?", ema=1.0),
+]
+
+
+def film(engine, book, frames, **options):
+    """Run frames at 8 Hz through a stepped runtime; return it with its decisions and errors."""
+    clock, decisions, errors = SimClock(), [], []
+    runtime = Runtime(
+        lambda: engine,
+        book,
+        on_decision=decisions.append,
+        on_error=errors.append,
+        clock_ns=clock,
+        **options,
+    )
+    for index, image in enumerate(frames):
+        clock.until(index / 8)
+        runtime.push(Frame(image, START_NS + index * NS // 8))
+        runtime.step()
+    return runtime, decisions, errors
+
+
+@pytest.fixture(scope="module")
+def engine():
+    return tiny_engine()
+
+
+def test_decisions_are_what_the_engine_says_when_asked_directly(engine):
+    frames = list(moving_frames(8))
+    runtime, decisions, errors = film(
+        engine, QuestionBook(QUESTIONS), frames, settings=RuntimeSettings(window_groups=8)
+    )
+    assert errors == []
+    stream = engine.stream(8)
+    for index in range(4):
+        pair = frames[2 * index : 2 * index + 2]
+        stream.append(engine.encode(pair), 0.0625 + 0.25 * index)
+        readouts = stream.ask([Query(q.text, q.options, q.depth) for q in QUESTIONS])
+        for question, readout in zip(QUESTIONS, readouts, strict=True):
+            mine = [d for d in decisions if d.question_id == question.id][index]
+            expected = calibrated(question, readout.logits)
+            shown = mine.probabilities or (mine.p, 1 - mine.p)
+            assert shown == pytest.approx(tuple(expected), abs=1e-4)
+            assert mine.tier == TIER_VLM
+            assert mine.depth == (question.depth or engine.n_layers)
+            assert mine.t_start_ns == START_NS
+            assert mine.t_end_ns == START_NS + round((0.125 + 0.25 * index) * NS)
+
+
+def test_a_head_runs_on_the_engines_features(engine, tmp_path):
+    frames = list(moving_frames(4))
+    features = engine.encode(frames[:2])
+    head = Head(
+        name="person_v1",
+        question="person",
+        pooling="mean_max",
+        weight=np.concatenate([features.mean, -features.max]).astype(np.float32),
+        bias=0.0,
+        temperature=3.0,
+        fingerprint=engine.fingerprint,
+        pixel_budget=engine.pixel_budget,
+    )
+    write_head(tmp_path / "person.npz", head)
+    _, decisions, errors = film(engine, QuestionBook(QUESTIONS[:1]), frames, head_paths=[tmp_path])
+    assert errors == []
+    mine = [d for d in decisions if d.question_id == "person"]
+    assert {d.tier for d in mine} == {TIER_HEADS}
+    assert mine[0].p == pytest.approx(head.predict([features]), abs=1e-5)
+
+
+def test_a_text_beyond_the_context_is_unknown_and_the_others_are_answered(engine, monkeypatch):
+    frames = list(moving_frames(6))
+    question = engine.question
+
+    def limited(query, media="video"):
+        if len(query.text) > 100:
+            raise ValueError("the question exceeds the model's context")
+        return question(query, media)
+
+    monkeypatch.setattr(engine, "question", limited)
+    long = Question("long", "so " * 100)
+    _, decisions, errors = film(engine, QuestionBook([long, *QUESTIONS]), frames)
+    assert {d.answer for d in decisions if d.question_id == "long"} == {UNKNOWN}
+    assert len([d for d in decisions if d.question_id == "person" and d.answer != UNKNOWN]) == 3
+    assert errors == ["question 'long': the question exceeds the model's context"]
+
+
+def test_changing_resolution_and_long_streams_are_taken(engine):
+    small = list(moving_frames(20))
+    large = list(moving_frames(6, height=128, width=96))
+    runtime, decisions, errors = film(
+        engine,
+        QuestionBook(QUESTIONS[:1]),
+        small + large,
+        settings=RuntimeSettings(window_groups=2, scene_change=None),
+    )
+    assert errors == []
+    assert runtime.stats().segments == 2
+    assert len([d for d in decisions if d.question_id == "person"]) == 13
+
+
+EXIT = """
+import sys, time
+sys.path[:0] = sys.argv[2:]
+import numpy as np
+from tiny import tiny_engine
+from vlm_decisions.frames import Frame
+from vlm_decisions.questions import Question, QuestionBook
+from vlm_decisions.runtime import Runtime
+
+def factory():
+    engine = tiny_engine()
+    engine.encode([np.zeros((96, 128, 3), np.uint8)] * 2)
+    if sys.argv[1] == "fail":
+        raise OSError("no such model")
+    return engine
+
+answered = []
+runtime = Runtime(factory, QuestionBook([Question("a", "is it")]), on_decision=answered.append)
+runtime.start()
+try:
+    runtime.wait_ready(120)
+except OSError as error:
+    print(error)
+rng = np.random.default_rng(0)
+for _ in range(4):
+    runtime.push(Frame(rng.integers(0, 255, (96, 128, 3), dtype=np.uint8), time.time_ns()))
+    time.sleep(0.1)
+if sys.argv[1] == "stop":
+    assert runtime.stop(60)
+"""
+
+
+@pytest.mark.parametrize("how", ["stop", "fail", "leave"])
+def test_the_process_ends_cleanly(how):
+    """An MLX thread that ends carelessly aborts the process about every second time."""
+    here = Path(__file__).resolve().parents[1]
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", EXIT, how, str(here), str(here.parent)],
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,204 @@
+"""The truth of a recording: from the bag, from a file, and what is wrong with either."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytest.importorskip("rosbags", reason="rosbags is not installed")
+
+from bag_tools import START_NS, make_bag
+
+from vlm_decisions.frames import NS
+from vlm_decisions.questions import QuestionBook
+from vlm_decisions.sources.bag_writer import BagWriter
+from vlm_decisions.sources.bags import STRING, Bag, BagError
+from vlm_decisions.sources.recording import open_recording
+from vlm_decisions.sources.truth import Stretch, Truth, TruthError, read_truth, truth_of_bag
+
+BOOK = QuestionBook.loads("""
+- {id: person, text: "Is a person present?"}
+- {id: activity, text: "What?", kind: choice, options: [typing, idle]}
+""")
+FILE = """
+segments:
+  - {start_s: 0.0, end_s: 2.5, facts: {person: yes, activity: typing}}
+  - {start_s: 2.5, end_s: 4.0, facts: {person: no}}
+"""
+
+
+def spans(truth: Truth) -> list[tuple]:
+    return [((s.start_ns - START_NS) / NS, (s.end_ns - START_NS) / NS, s.facts, s.segment)
+            for s in truth.stretches]
+
+
+def test_images_that_tell_the_same_make_one_stretch(tmp_path):
+    bag = make_bag(tmp_path / "bag", 8, truth=lambda k: {"person": "yes" if k < 4 else "no"})
+    with Bag(bag) as opened:
+        truth = truth_of_bag(opened)
+    assert spans(truth) == [(0.0, 0.5, {"person": "yes"}, 0), (0.5, 1.0, {"person": "no"}, 1)]
+    assert truth.ids == ("person",) and truth.duration_s == 1.0
+
+
+def test_segments_are_kept_where_they_are_told(tmp_path):
+    bag = make_bag(tmp_path / "bag", 8, truth=lambda k: ({"person": "yes"}, k // 4))
+    with Bag(bag) as opened:
+        truth = truth_of_bag(opened)
+    assert [one.segment for one in truth.stretches] == [0, 1]
+    # To a question they are one run: nothing happened between them.
+    (run,) = truth.runs("person", START_NS)
+    assert (run.start_s, run.end_s) == (0.0, 1.0)
+
+
+def test_a_gap_between_images_is_not_known(tmp_path):
+    rows = [(0.0, "yes"), (0.1, "yes"), (5.0, "yes"), (5.1, "no")]
+    with BagWriter(tmp_path / "bag") as bag:
+        for t_s, answer in rows:
+            stamp_ns = START_NS + round(t_s * NS)
+            text = json.dumps({"stamp_ns": stamp_ns, "facts": {"person": answer}})
+            bag.write("/camera/truth", STRING, stamp_ns, {"data": text})
+    with Bag(tmp_path / "bag") as opened:
+        truth = truth_of_bag(opened)
+    assert [(a, b) for a, b, *_ in spans(truth)] == [(0.0, 0.6), (5.0, 5.1), (5.1, 5.2)]
+
+
+def test_a_file_of_segments(tmp_path):
+    path = tmp_path / "truth.yaml"
+    path.write_text(FILE)
+    truth = read_truth(path, START_NS)
+    assert spans(truth) == [(0.0, 2.5, {"person": "yes", "activity": "typing"}, 0),
+                            (2.5, 4.0, {"person": "no"}, 1)]
+    truth.check(BOOK)
+    path.write_text(json.dumps({"segments": [
+        {"start_s": 0, "end_s": 1, "facts": {"person": "yes"}}]}))  # JSON is YAML
+    assert spans(read_truth(path, START_NS)) == [(0.0, 1.0, {"person": "yes"}, 0)]
+
+
+BAD_FILES = [
+    ("start_s: 2.5", "start_s: 2.0", ":4: this segment begins at 2 s, before the one of line 3 e"),
+    ("end_s: 4.0", "end_s: 2.5", ":4: a segment must end after it begins, not at 2.5 s"),
+    ("start_s: 0.0, ", "", ":3: a segment needs the key 'start_s'"),
+    ("start_s: 0.0", "start_s: -1", ":3: start_s must be seconds from 0 on, not -1"),
+    ("start_s: 0.0", "start_s: soon", ":3: start_s must be seconds from 0 on, not 'soon'"),
+    ("end_s: 4.0", "end_s: .inf", ":4: end_s must be seconds from 0 on, not inf"),
+    ("facts: {person: no}", "facts: {}", ":4: a segment needs at least one fact"),
+    ("facts: {person: no}", "facts: {person: [no]}", ":4: 'person' needs one answer, not a list"),
+    ("facts: {person: no}", "facts: no", ":4: expected a mapping here"),
+    ("start_s", "begin_s", ":3: unknown key 'begin_s'"),
+    ("segments:", "segment:", ":2: unknown key 'segment'"),
+    (FILE, "segments: []", ": holds no segment"),
+    (FILE, "segments: [", ":1: not valid YAML"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "message"), BAD_FILES)
+def test_files_that_are_wrong_are_named_with_the_line(tmp_path, old, new, message):
+    path = tmp_path / "truth.yaml"
+    path.write_text(FILE.replace(old, new, 1))
+    with pytest.raises(TruthError) as caught:
+        read_truth(path, START_NS)
+    assert str(caught.value).startswith(f"{path}{message}"), caught.value
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(TruthError, match="No such file"):
+        read_truth(tmp_path / "none.yaml", 0)
+
+
+def test_overlapping_stretches_are_refused():
+    with pytest.raises(TruthError, match="overlap: one ends at 2.000 s, the next begins at 1.000"):
+        Truth([Stretch(0, 2 * NS, {"a": "yes"}, 0), Stretch(NS, 3 * NS, {"a": "no"}, 1)])
+    with pytest.raises(TruthError, match="holds no segment"):
+        Truth([])
+
+
+def test_truth_about_other_questions():
+    truth = Truth([Stretch(0, NS, {"person": "yes", "cat": "no", "dog": "no"}, 0)])
+    with pytest.raises(TruthError, match=r"not asked: cat, dog \(asked: person, activity\)"):
+        truth.check(BOOK)
+    assert truth.check(BOOK, ignore_unknown=True).ids == ("person",)
+    stranger = Truth([Stretch(0, NS, {"cat": "no"}, 0)])
+    with pytest.raises(TruthError, match=r"nothing of the questions asked \(person, activity\); it "
+                                         r"is about: cat"):
+        stranger.check(BOOK, ignore_unknown=True)
+    maybe = Truth([Stretch(0, NS, {"person": "maybe"}, 0)])
+    with pytest.raises(TruthError, match=r"says 'maybe' of 'person' at 0.000 s, which answers yes"):
+        maybe.check(BOOK)
+
+
+def test_bags_that_tell_no_truth_list_what_they_hold(tmp_path):
+    with Bag(make_bag(tmp_path / "none", 2)) as bag:
+        with pytest.raises(TruthError, match=r"no topic of truth; topics of strings: none \(or gi"):
+            truth_of_bag(bag)
+        with pytest.raises(BagError, match="there is no topic /told; there are: /image"):
+            truth_of_bag(bag, "/told")
+        with pytest.raises(TruthError, match="/image is of sensor_msgs/msg/Image, truth is told "):
+            truth_of_bag(bag, "/image")
+    with BagWriter(tmp_path / "two") as bag:
+        for name in ("/left/truth", "/right/truth"):
+            bag.write(name, STRING, START_NS, {"data": "{}"})
+    with Bag(tmp_path / "two") as bag:
+        with pytest.raises(TruthError, match="several topics of truth; topics of strings: /left"):
+            truth_of_bag(bag)
+        with pytest.raises(TruthError, match=r"message 1 of /left/truth is not \{\"stamp_ns\""):
+            truth_of_bag(bag, "/left/truth")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "7", '{"stamp_ns": 1.5, "facts": {"a": "b"}}',
+                                  '{"stamp_ns": 1, "facts": {"a": 1}}',
+                                  '{"stamp_ns": 1, "facts": {}}',
+                                  '{"stamp_ns": 1, "facts": {"a": "b"}, "segment": "x"}'])
+def test_rows_that_are_none(tmp_path, text):
+    with BagWriter(tmp_path / "bag") as bag:
+        bag.write("/truth", STRING, START_NS, {"data": text})
+    with Bag(tmp_path / "bag") as bag:
+        with pytest.raises(TruthError, match="message 1 of /truth is not"):
+            truth_of_bag(bag)
+
+
+def test_a_recording_is_opened_with_its_truth(tmp_path):
+    bag = make_bag(tmp_path / "bag", 32, truth=lambda k: ({"person": "yes"}, k // 8))
+    with open_recording(bag, None, BOOK) as recording:
+        assert recording.topic == "/image" and len(list(recording.frames())) == 32
+        assert len(list(recording.frames())) == 32  # again
+    with open_recording(bag, None, BOOK, limit_s=2.5) as recording:
+        assert len(recording.truth.stretches) == 2 and len(list(recording.frames())) == 16
+    path = tmp_path / "truth.yaml"
+    path.write_text(FILE)
+    with open_recording(bag, str(path), BOOK) as recording:
+        assert recording.truth.stretches[0].start_ns == START_NS
+    for given, error, message in [
+            ("none.yaml", TruthError, "there is no such file; a topic of the bag begins with /"),
+            ("/told", BagError, "there is no topic /told")]:
+        with pytest.raises(error, match=message), open_recording(bag, given, BOOK):
+            pass
+    with pytest.raises(TruthError, match="no segment of the truth ends within 0.5 s"):
+        with open_recording(bag, None, BOOK, limit_s=0.5):
+            pass
+    with pytest.raises(BagError, match="there is no such bag or video file"):
+        with open_recording(tmp_path / "none", None, BOOK):
+            pass
+
+
+def test_a_video_with_a_file_of_truth(tmp_path):
+    import cv2
+    from bag_tools import SIZE, picture
+
+    from vlm_decisions.sources.recording import VIDEO_FIRST_NS
+
+    film = tmp_path / "film.mp4"
+    writer = cv2.VideoWriter(str(film), cv2.VideoWriter_fourcc(*"mp4v"), 8.0, SIZE[::-1])
+    if not writer.isOpened():
+        pytest.skip("OpenCV cannot write a video here")
+    for k in range(16):
+        writer.write(picture(k))
+    writer.release()
+    path = tmp_path / "truth.yaml"
+    path.write_text("segments:\n  - {start_s: 0.5, end_s: 1.5, facts: {person: yes}}\n")
+    with open_recording(film, str(path), BOOK) as recording:
+        frames = list(recording.frames())
+        (one,) = recording.truth.stretches
+    assert len(frames) == 16 and frames[0].stamp_ns == VIDEO_FIRST_NS
+    assert frames[8].stamp_ns - VIDEO_FIRST_NS == pytest.approx(NS, abs=NS / 100)
+    assert one.start_ns == VIDEO_FIRST_NS + NS // 2

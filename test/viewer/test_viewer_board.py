@@ -1,0 +1,180 @@
+"""The board: what a page that reads at its own pace gets to see."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from viewer_site import decision
+
+from vlm_decisions.questions import Question
+from vlm_decisions.runtime.statistics import Percentiles
+from vlm_decisions.viewer.board import EVENTS, Board
+from vlm_decisions.viewer.source import System
+
+PERSON = Question("person", "Is a person present?")
+CUP = Question("cup", "Is there a cup?", rate_hz=2.0)
+
+
+class Time:
+    """A clock that stands."""
+
+    now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock():
+    return Time()
+
+
+@pytest.fixture
+def board(clock):
+    board = Board(clock, clock)
+    board.questions([PERSON, CUP])
+    return board
+
+
+def read(board, since=0):
+    version, text = board.changes(since)
+    return version, json.loads(text) if text else None
+
+
+def test_everything_comes_first_then_only_what_changed(board):
+    board.decision(decision("person"))
+    version, first = read(board)
+    assert [q["id"] for q in first["questions"]] == ["person", "cup"]
+    assert [row["id"] for row in first["rows"]] == ["person"]
+    assert first["history"] == {"person": [[0.0, 0.9]]} and not first["link"]["ok"]
+    assert read(board, version) == (version, None)
+    board.decision(decision("cup", "no", 0.1))
+    _, second = read(board, version)
+    assert [row["id"] for row in second["rows"]] == ["cup"]
+    assert not {"questions", "system", "history", "events"} & second.keys()
+
+
+def test_a_slow_reader_gets_the_newest_of_each_row(board):
+    version, _ = read(board)
+    for p in (0.7, 0.8, 0.95):
+        board.decision(decision("person", p=p))
+    _, message = read(board, version)
+    assert [row["p"] for row in message["rows"]] == [0.95]
+
+
+def test_age_grows_while_nothing_comes(board, clock):
+    board.decision(decision("person"), elapsed_s=3.0)
+    clock.now_s += 4.0
+    row = read(board)[1]["rows"][0]
+    assert row["age"] == pytest.approx(0.25 + 3.0 + 4.0)
+    assert row["held"] == pytest.approx(1.25 + 3.0 + 4.0)
+
+
+def test_the_rate_is_of_frame_time_and_ends(board, clock):
+    for step in range(5):
+        board.decision(decision("person", t_end_ns=2_000_000_000 + step * 250_000_000))
+        clock.now_s += 0.5  # seen late and unevenly: does not matter
+    assert read(board)[1]["rows"][0]["rate"] == 4.0
+    board.decision(decision("person", "unknown"))
+    clock.now_s += 5.0
+    assert read(board)[1]["rows"][0]["rate"] == 0.0
+
+
+def test_unknown_is_a_gap_and_valid_json(board):
+    board.decision(decision("person", "unknown", reason="no image yet", t_end_ns=0))
+    row = read(board)[1]["rows"][0]
+    assert row["p"] is None and row["age"] is None and row["reason"] == "no image yet"
+    assert read(board)[1]["history"]["person"] == [[0.0, None]]
+
+
+def test_history_holds_a_minute_in_half_seconds(board, clock):
+    for step in range(1000):
+        board.decision(decision("person", p=step / 1000))
+        clock.now_s += 0.1
+    points = read(board)[1]["history"]["person"]
+    assert 100 <= len(points) <= 120
+    assert points[0][0] > -60.5 and points[-1][1] == pytest.approx(0.999)
+    assert all(b[0] > a[0] for a, b in zip(points, points[1:]))
+
+
+def test_a_question_with_another_meaning_starts_anew(board):
+    board.decision(decision("person"))
+    board.decision(decision("cup"))
+    board.questions([Question("person", "Is it Ada?"), Question("cup", CUP.text, rate_hz=1.0)])
+    message = read(board)[1]
+    assert [row["id"] for row in message["rows"]] == ["cup"]
+
+
+def test_a_removed_question_leaves_nothing(board, clock):
+    board.decision(decision("cup"))
+    board.questions([PERSON])
+    board.decision(decision("cup"))  # was on its way
+    assert "rows" not in read(board)[1]
+    clock.now_s += 60
+    board.questions([PERSON, CUP])
+    assert "rows" not in read(board)[1]
+
+
+def test_a_decision_may_come_before_its_question(board):
+    version, _ = read(board)
+    board.decision(decision("dog"))
+    assert "rows" not in (read(board, version)[1] or {})
+    board.questions([PERSON, Question("dog", "Is there a dog?")])
+    assert [row["id"] for row in read(board, version)[1]["rows"]] == ["dog"]
+
+
+def test_decisions_without_end_of_unknown_names_are_bounded(board):
+    for number in range(2000):
+        board.decision(decision(f"other{number}"))
+    assert len(board._rows) <= 512
+
+
+def test_changes_are_events(board):
+    board.decision(decision("person", "no", 0.1))
+    board.decision(decision("person", "yes", 0.9))
+    board.decision(decision("camera_dark", "no", 0.1, tier=0))
+    board.decision(decision("camera_dark", "yes", 0.9, tier=0))
+    board.event("event", "refill", "empty → full, drinks 3", "good")
+    events = read(board)[1]["events"]
+    assert [(e["kind"], e["ids"], e["text"]) for e in events] == [
+        ("answer", ["person"], "no → yes"), ("camera", ["camera_dark"], "began"),
+        ("event", ["refill"], "empty → full, drinks 3")]
+    assert [e["n"] for e in events] == [1, 2, 3]
+
+
+def test_many_that_become_unknown_are_one_event(board, clock):
+    for name in ("person", "cup"):
+        board.decision(decision(name))
+    version, _ = read(board)
+    for name in ("person", "cup"):
+        board.decision(decision(name, "unknown", reason="no image for 2.1 s"))
+    version, message = read(board, version)
+    assert [(e["ids"], e["text"]) for e in message["events"]] == [
+        (["person", "cup"], "unknown: no image for 2.1 s")]
+    clock.now_s += 5
+    board.decision(decision("cup"))
+    assert read(board, version)[1]["events"][0]["text"] == "answered"
+
+
+def test_events_are_bounded(board):
+    for number in range(EVENTS + 50):
+        board.event("event", f"e{number}", "x")
+    events = read(board)[1]["events"]
+    assert len(events) == EVENTS and events[-1]["ids"] == [f"e{EVENTS + 49}"]
+
+
+def test_the_system_is_valid_json_whatever_is_missing(board):
+    board.system(System(tick_ms={"vision": Percentiles(float("nan"), 2.0, 1)},
+                        dropped={"queue": 3}))
+    system = read(board)[1]["system"]
+    assert system["tick_ms"] == {"vision": [None, 2.0]} and system["dropped"] == {"queue": 3}
+    assert system["image_age_s"] is None and system["max_age_s"] == 2.0
+
+
+def test_readers_at_the_same_time_share_the_text(board, clock):
+    assert board.changes(0)[1] is board.changes(0)[1]
+    board.decision(decision("person"))
+    old = board.changes(0)[1]
+    clock.now_s += 30
+    assert board.changes(0)[1] != old  # the age has grown, though nothing came

@@ -1,0 +1,72 @@
+"""An engine that hangs, raises or is slow when told to: for soaks and overload."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...questions import Question
+
+
+class FaultyEngine:
+    """
+    The engine inside, with faults.
+
+    Its calls wait while `go` is not set, raise RuntimeError as often as `failures` says, and take
+    `slowness` times as long as they would.
+    """
+
+    def __init__(self, engine: Any, slowness: float = 1.0) -> None:
+        self._engine = engine
+        self.go = threading.Event()
+        self.go.set()
+        self.failures = 0
+        self.slowness = slowness
+        for name in ("name", "fingerprint", "pixel_budget", "device", "dtype"):
+            if hasattr(engine, name):
+                setattr(self, name, getattr(engine, name))
+
+    def encode(self, frames: Sequence[np.ndarray]) -> Any:
+        return self.disturbed("encode", lambda: self._engine.encode(frames))
+
+    def stream(self, window_groups: int, mode: str) -> FaultyStream:
+        return FaultyStream(self, self._engine.stream(window_groups=window_groups, mode=mode))
+
+    def disturbed(self, name: str, call: Callable[[], Any]) -> Any:
+        """Return what `call` returns, after the faults that are set."""
+        self.go.wait()
+        if self.failures > 0:
+            self.failures -= 1
+            raise RuntimeError(f"injected into {name}")
+        began_s = time.perf_counter()
+        result = call()
+        if self.slowness > 1.0:
+            time.sleep((self.slowness - 1.0) * (time.perf_counter() - began_s))
+        return result
+
+
+class FaultyStream:
+    """The same for the engine's running state."""
+
+    def __init__(self, engine: FaultyEngine, stream: Any) -> None:
+        self._engine, self._stream = engine, stream
+
+    @property
+    def n_groups(self) -> int:
+        return self._stream.n_groups
+
+    def append(self, group: Any, t_s: float) -> None:
+        self._engine.disturbed("append", lambda: self._stream.append(group, t_s))
+
+    def ask(self, queries: Sequence[Question]) -> Any:
+        return self._engine.disturbed("ask", lambda: self._stream.ask(queries))
+
+    def reset(self) -> None:
+        self._stream.reset()
+
+    def idle(self) -> bool:
+        return self._stream.idle()

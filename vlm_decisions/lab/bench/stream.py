@@ -1,0 +1,87 @@
+"""What a tick costs with a running state, and with a window made anew each time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+
+from vlm_decisions.engine.engine import Engine
+from vlm_decisions.lab.bench.engine import N_GROUPS, questions, window
+from vlm_decisions.lab.exactness import test_frames
+
+WAYS: Final = {
+    "window": {"mode": "window"},
+    "stream": {},
+    "stream_inline_rebuild": {"rebuild": "inline"},
+}
+LARGE: Final = 512  # hidden size from which a tick takes about a second on a CPU
+
+
+def bench_stream(
+    engine: Engine,
+    *,
+    n_questions: int = 6,
+    ticks: int | None = None,
+    window_groups: int = N_GROUPS,
+    say: Callable[[str], None] = print,
+) -> dict[str, Any]:
+    """Window tick against stream tick, with the rebuild between ticks and inside them.
+
+    A tick is append and ask; encoding the group costs the same in all three and is given apart
+    (``vision_ms``). ``idle`` runs between ticks and is not part of one (its longest piece is
+    reported, since it must fit in the dead time). The three take turns, tick by tick, once all
+    hold a window. ticks: None is 64, for a large model 32, of which the window, whose ticks are
+    all alike, then makes every fourth.
+    """
+    large = engine.decoder.hidden >= LARGE
+    ticks, every = ticks or (32 if large else 64), 4 if large else 1
+    groups, _ = window(engine)
+    queries = questions(n_questions)
+    streams = {way: engine.stream(window_groups, **how) for way, how in WAYS.items()}
+    seconds: dict[str, list[float]] = {way: [] for way in streams}
+    longest = dict.fromkeys(streams, 0.0)
+    # Each way meets all of its shapes before it is timed; for a large model they matter less.
+    warm = window_groups + (2 if large else 3 * window_groups)
+    started = time.perf_counter()
+    for i in range(warm + ticks):
+        for way, stream in streams.items():
+            start = time.perf_counter()
+            stream.append(groups[i % len(groups)], 0.0625 + 0.25 * i)
+            if i >= window_groups and (way != "window" or i % every == 0):
+                stream.ask(queries)
+                if i >= warm:
+                    seconds[way].append(time.perf_counter() - start)
+            more = True
+            while more:
+                start = time.perf_counter()
+                more = stream.idle()
+                if i >= warm:
+                    longest[way] = max(longest[way], time.perf_counter() - start)
+        if large and i % window_groups == 0:
+            say(f"tick {i} of {warm + ticks}: {time.perf_counter() - started:.0f} s")
+    out: dict[str, Any] = {
+        "model": engine.name,
+        "questions": n_questions,
+        "ticks": ticks,
+        "vision_ms": _vision_ms(engine),
+    }
+    for way, values in seconds.items():
+        p50, p95, p99 = (float(v) * 1e3 for v in np.percentile(values, [50, 95, 99]))
+        out[way] = {"p50_ms": p50, "p95_ms": p95, "p99_ms": p99, "idle_ms": longest[way] * 1e3}
+        say(f"{way:<22} p50 {p50:.1f}  p95 {p95:.1f}  p99 {p99:.1f} ms")
+    out["ratio"] = out["stream"]["p50_ms"] / out["window"]["p50_ms"]
+    say(f"stream / window {out['ratio']:.2f}; encoding a group {out['vision_ms']:.1f} ms more")
+    return out
+
+
+def _vision_ms(engine: Engine, repeat: int = 7) -> float:
+    frames = test_frames(engine, 2)
+    seconds = []
+    for _ in range(repeat):
+        start = time.perf_counter()
+        engine.encode(frames)
+        seconds.append(time.perf_counter() - start)
+    return float(np.median(seconds)) * 1e3

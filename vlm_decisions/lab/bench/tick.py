@@ -1,0 +1,82 @@
+"""`vlm-decisions bench tick`: what a group costs when the camera and the node share a machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import threading
+import time
+from typing import Any
+
+import rclpy
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.parameter import Parameter
+
+from ...ros.node import DecisionNode
+from ..demo import START_S, DemoError, check_process, process
+
+OUTSIDE = ("convert", "intake", "wait", "outside")
+"""Stages between an image message and a decision that are not the model's."""
+
+
+def bench_tick(seconds: float = 20.0, questions: str = "desk", width: int = 640,
+               height: int = 480) -> dict[str, Any]:
+    """Run the simulated camera as a process and the node here, and read the node's own clocks.
+
+    Returns:
+        groups: 2-frame groups sampled. answered: groups processed. dropped: groups lost, by
+        whatever cause. questions: standing. message_to_runtime_ms: p50 and p95 from the image
+        message to the end of `push` (conversion and camera health included). tick_ms: p50 and p95
+        from a group's turn to its last decision. stages_ms: p50 by stage. outside_model_ms: what
+        lies between a message and a decision beside the model: p50 of convert (message to frame),
+        intake (until its group is queued), wait (for the engine thread) and outside (scheduling,
+        waiting for camera health, smoothing, publishing), added up. Camera health itself goes on
+        while the vision encoder works and counts as far as it keeps that waiting.
+
+    Raises:
+        DemoError: a process ended early or no group was answered.
+    """
+    os.environ.setdefault("ROS_DOMAIN_ID", str(random.randint(1, 100)))
+    os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
+    rclpy.init()
+    executor = SingleThreadedExecutor()
+    node = DecisionNode(parameter_overrides=[Parameter("questions_file", value=questions)])
+    executor.add_node(node)
+    spinning = threading.Thread(target=executor.spin, daemon=True)
+    spinning.start()
+    try:
+        with process("vlm_decisions.ros.sim_camera", f"width:={width}",
+                     f"height:={height}") as camera:
+            end = time.monotonic() + START_S
+            while (stats := node.snapshot().runtime) is None or stats.ticks < 4:
+                check_process(camera, "sim_camera")
+                if time.monotonic() > end:
+                    raise DemoError(f"no group was answered within {START_S:.0f} s")
+                time.sleep(0.05)
+            first = stats
+            time.sleep(seconds)
+            check_process(camera, "sim_camera")
+            state = node.snapshot()
+            last, message = state.runtime, state.handled_ms
+            stages = {"convert": state.converted_ms.p50,
+                      **{name: ms.p50 for name, ms in last.tick_ms.items()}}
+    finally:
+        node.close()
+        executor.shutdown()
+        with contextlib.suppress(RuntimeError):
+            spinning.join(2.0)
+        node.destroy_node()
+        rclpy.try_shutdown()
+    total = last.tick_ms["total"]
+    return {
+        "groups": last.groups - first.groups,
+        "answered": last.ticks - first.ticks,
+        "dropped": sum(last.dropped.values()) - sum(first.dropped.values()),
+        "questions": len(last.rates_hz),
+        "message_to_runtime_ms": {"p50": message.p50, "p95": message.p95},
+        "outside_model_ms": sum(stages[name] for name in OUTSIDE),
+        "tick_ms": {"p50": total.p50, "p95": total.p95},
+        "stages_ms": stages,
+        "age_ms": {tier: ms.p50 for tier, ms in last.age_ms.items()},
+    }

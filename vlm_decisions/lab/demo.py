@@ -1,0 +1,173 @@
+"""`vlm-decisions demo`: the simulated desk and the node, two processes over DDS, watched live."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import cv2
+import rclpy
+from rclpy.node import Node
+from rclpy.qos import DurabilityPolicy, QoSProfile
+from rclpy.signals import SignalHandlerOptions
+from sensor_msgs.msg import Image
+from std_msgs.msg import String
+
+from vlm_decisions.msg import Decision as DecisionMsg
+
+from ..decision import Decision
+from ..ros.convert import decision_from_msg
+from ..ros.question_store import Keeper
+from ..sources.images import image_to_rgb
+from ..viewer.table import Table
+from .desk_score import Truth, summarise
+
+START_S = 60.0  # the model is loaded and the first decision published well within this
+
+
+class DemoError(RuntimeError):
+    """The demo could not run; the message says which part failed."""
+
+
+def run_demo(duration_s: float = 30.0, seed: int = 0, width: int = 640, height: int = 480,
+             fps: float = 16.0, questions: str = "desk", quiet: bool = False,
+             picture: str | None = None) -> dict[str, Any]:
+    """Run the camera and the node for `duration_s` of the desk and return the summary.
+
+    `seed` picks the desk, `width`, `height` and `fps` are the camera's, `questions` is a shipped
+    set or a YAML file for the node, `quiet` leaves the live table out, `picture` is a file to save
+    the last overlay image to. Raises QuestionError or ParameterError for unusable questions,
+    DemoError when a process ends early or no decision arrives.
+    """
+    Keeper(questions).load()  # the node would say the same, and wait for better ones
+    os.environ.setdefault("ROS_DOMAIN_ID", str(random.randint(1, 100)))
+    os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
+    camera = ["vlm_decisions.ros.sim_camera", f"seed:={seed}", f"width:={width}",
+              f"height:={height}", f"fps:={fps}", "loop:=true"]
+    node = ["vlm_decisions.ros.node", "model:=sim_desk",
+            f"questions_file:={questions}"]
+    with process(*node) as deciding, _watcher(bool(picture)) as watch:
+        watch.wait(deciding, "decision_node", watch.ready)
+        with process(*camera) as filming:
+            watch.wait(filming, "sim_camera", lambda: bool(watch.truth.stamps_ns))
+            watch.wait(deciding, "decision_node", lambda: bool(watch.decisions))
+            table = Table(sys.stdout, quiet)
+            end = time.monotonic() + duration_s
+            while (left := end - time.monotonic()) > 0:
+                watch.spin(min(0.1, left))
+                check_process(filming, "sim_camera")
+                check_process(deciding, "decision_node")
+                table.show(watch.newest.values(), watch.truth.at, watch.rates, left)
+            table.done()
+            if picture:
+                watch.save_overlay(picture)
+    return summarise(watch.decisions, watch.truth)
+
+
+class _Watch:
+    """Subscribes to the decisions and the truth; everything is kept in order of arrival."""
+
+    def __init__(self, overlay: bool) -> None:
+        self.truth = Truth()
+        self.decisions: list[Decision] = []
+        self.newest: dict[str, Decision] = {}
+        self.rates: dict[str, float] = {}
+        self._times: dict[str, deque[int]] = {}
+        self.node = Node("vlm_decisions_demo")
+        latched = QoSProfile(depth=1000, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+        self._subscription = self.node.create_subscription(
+            DecisionMsg, "decision_node/decisions", self._decided, latched)
+        self.node.create_subscription(String, "truth", self._told, QoSProfile(depth=100))
+        self._overlay: Any = None
+        if overlay:
+            self.node.create_subscription(Image, "decision_node/overlay", self._drawn, 1)
+
+    def ready(self) -> bool:
+        """Whether the node is there and publishes."""
+        return self.node.count_publishers("decision_node/decisions") > 0
+
+    def wait(self, process: subprocess.Popen, name: str, ready: Callable[[], bool]) -> None:
+        """Spin until `ready`; raises DemoError when `process` ends or nothing comes of it."""
+        end = time.monotonic() + START_S
+        while not ready():
+            check_process(process, name)
+            if time.monotonic() > end:
+                raise DemoError(f"{name} runs, but nothing came from it within {START_S:.0f} s")
+            self.spin(0.1)
+
+    def spin(self, timeout_s: float) -> None:
+        """Take what has arrived, waiting at most `timeout_s` for the first."""
+        end = time.monotonic() + timeout_s
+        while (left := end - time.monotonic()) > 0:
+            rclpy.spin_once(self.node, timeout_sec=left)
+
+    def _decided(self, msg: Any) -> None:
+        decision = decision_from_msg(msg)
+        if not self.truth.stamps_ns:
+            return  # before the camera: nothing to judge
+        self.decisions.append(decision)
+        self.newest[decision.question_id] = decision
+        times = self._times.setdefault(decision.question_id, deque(maxlen=12))
+        times.append(decision.t_end_ns)
+        if len(times) > 1 and times[-1] > times[0]:
+            self.rates[decision.question_id] = (len(times) - 1) * 1e9 / (times[-1] - times[0])
+
+    def _drawn(self, msg: Any) -> None:
+        self._overlay = msg
+
+    def save_overlay(self, path: str) -> None:
+        """Write the newest overlay image; raises DemoError where none came."""
+        if self._overlay is None:
+            raise DemoError("no overlay image came from decision_node")
+        if not cv2.imwrite(path, image_to_rgb(self._overlay)[..., ::-1]):
+            raise DemoError(f"{path}: the picture cannot be written")
+
+    def _told(self, msg: Any) -> None:
+        told = json.loads(msg.data)
+        self.truth.add(told["stamp_ns"], told["facts"])
+
+
+@contextmanager
+def _watcher(overlay: bool) -> Iterator[_Watch]:
+    rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
+    try:
+        watch = _Watch(overlay)
+        try:
+            yield watch
+        finally:
+            watch.node.destroy_node()
+    finally:
+        rclpy.try_shutdown()
+
+
+@contextmanager
+def process(module: str, *parameters: str) -> Iterator[subprocess.Popen]:
+    """Run a node's module as a process with parameters `name:=value`; end it afterwards."""
+    arguments = [a for p in parameters for a in ("-p", p)]
+    child = subprocess.Popen([sys.executable, "-m", module, "--ros-args", "--log-level", "warn",
+                              *arguments])
+    try:
+        yield child
+    finally:
+        if child.poll() is None:
+            child.send_signal(signal.SIGINT)
+            try:
+                child.wait(5.0)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+
+
+def check_process(child: subprocess.Popen, name: str) -> None:
+    """Raise DemoError if the process `name` has ended."""
+    if child.poll() is not None:
+        raise DemoError(f"{name} ended with exit code {child.returncode}; its output is above")

@@ -1,0 +1,297 @@
+"""Compare all ways of asking, and check that a difference would be noticed.
+
+Four ways: the plain full-sequence run of mlx-vlm (the reference), its native video path, a window
+prefilled and forked, a stream appended group by group and forked. Each question's decision token is
+compared after every layer, and its probabilities. The controls break one thing on purpose and must
+be caught.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import mlx.core as mx
+import numpy as np
+
+from vlm_decisions.engine.engine import Engine, Prefix
+from vlm_decisions.engine.errors import StateError
+from vlm_decisions.engine.prompt import PromptTemplate
+from vlm_decisions.engine.readout import Query, Readout, softmax
+from vlm_decisions.engine.state import DeltaState
+from vlm_decisions.engine.vision import VisionGroup
+from vlm_decisions.lab.reference import Plain, full_sequence, native_video
+
+COSINE: Final = 0.99999
+PROBABILITY: Final = 1e-4
+CONTROLS: Final = ("wrong-pos", "stale-state", "wrong-window", "split-tokenisation")
+FPS: Final = 8.0
+QUERIES: Final = (
+    Query("Is a person present?"),
+    Query("Is the person holding a cup?"),
+    Query("Is the person holding a phone in front of the open laptop on the desk?"),
+    Query("Is the door open?", depth=2),
+    Query("What is the person mainly doing?", ("typing", "on phone", "reading", "idle", "away")),
+)
+
+
+@dataclass(frozen=True)
+class Margin:
+    """How far one way is from the plain run, over all questions and layers."""
+
+    way: str
+    cosine: float
+    difference: float
+
+    @property
+    def exact(self) -> bool:
+        """Whether it agrees within the tolerances (written so that a NaN never does)."""
+        return self.cosine > COSINE and self.difference < PROBABILITY
+
+    def __str__(self) -> str:
+        """One line for a person."""
+        return (
+            f"{self.way:<20} 1 - cosine {1 - self.cosine:.1e} (limit {1 - COSINE:.0e})   "
+            f"|dP| {self.difference:.1e} (limit {PROBABILITY:.0e})   "
+            f"{'exact' if self.exact else 'DIFFERENT'}"
+        )
+
+
+@dataclass(frozen=True)
+class Report:
+    """Margins of all ways, or of one control; ``refused`` is the named error a control met."""
+
+    control: str | None
+    margins: tuple[Margin, ...]
+    refused: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """All ways exact; with a control: it was caught (different everywhere it ran)."""
+        if self.control is None:
+            return bool(self.margins) and all(margin.exact for margin in self.margins)
+        caught = bool(self.margins) and not any(margin.exact for margin in self.margins)
+        return caught and (self.control != "stale-state" or bool(self.refused))
+
+    def __str__(self) -> str:
+        """Every margin, what was refused, and the verdict."""
+        lines = [str(margin) for margin in self.margins]
+        if self.refused:
+            lines.append(f"refused: {self.refused}")
+        good, bad = ("exact", "NOT EXACT") if self.control is None else ("caught", "NOT CAUGHT")
+        lines.append(f"{self.control or 'exactness'}: {good if self.ok else bad}")
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict:
+        """Plain data for JSON."""
+        return {
+            "control": self.control,
+            "ok": self.ok,
+            "refused": self.refused,
+            "margins": [
+                {"way": m.way, "cosine": m.cosine, "difference": m.difference, "exact": m.exact}
+                for m in self.margins
+            ],
+        }
+
+
+def compare(way: str, got: Sequence[Readout], want: Sequence[Plain]) -> Margin:
+    """Worst cosine of the decision states over layers, and worst probability difference.
+
+    A question stopped at an early depth is compared layer by layer up to there; its probabilities
+    are compared at full depth only, where the plain run reads them.
+    """
+    cosine, difference = 1.0, 0.0
+    for readout, plain in zip(got, want, strict=True):
+        a, b = readout.hidden.astype(np.float64), plain.hidden[: readout.depth].astype(np.float64)
+        norms = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
+        cosine = min(cosine, float(((a * b).sum(axis=1) / norms).min()))
+        if readout.depth == len(plain.hidden):
+            difference = max(
+                difference, float(np.abs(readout.probabilities - plain.probabilities).max())
+            )
+    return Margin(way, cosine, difference)
+
+
+def test_frames(engine: Engine, n: int, seed: int = 0) -> list[np.ndarray]:
+    """Textured frames with a moving square, at the size the engine resizes to."""
+    height, width = engine.settings.target_size(480, 640)
+    rng = np.random.default_rng(seed)
+    ground = rng.integers(0, 160, (height, width, 3), dtype=np.uint8)
+    side = height // 4
+    frames = []
+    for i in range(n):
+        frame = ground.copy()
+        x, y = (7 * i + 5 * seed) % (width - side), (3 * i) % (height - side)
+        frame[y : y + side, x : x + side] = (250, (40 + 5 * i) % 256, 90)
+        frames.append(frame)
+    return frames
+
+
+test_frames.__test__ = False  # a helper, whatever pytest thinks of its name
+
+
+def check(
+    engine: Engine,
+    control: str | None = None,
+    *,
+    n_groups: int = 4,
+    queries: Sequence[Query] = QUERIES,
+    say: Callable[[str], None] = lambda line: None,
+) -> Report:
+    """Run the exactness check, or one control; raises ValueError for an unknown control.
+
+    say: gets each margin as a line when it is known.
+    """
+    if control is not None and control not in CONTROLS:
+        raise ValueError(f"control must be one of {CONTROLS}, not {control!r}")
+    frames = test_frames(engine, 2 * n_groups)
+    groups = [engine.encode(frames[2 * i : 2 * i + 2]) for i in range(n_groups)]
+    times_s = [(2 * i + 0.5) / FPS for i in range(n_groups)]
+    want = [full_sequence(engine, groups, times_s, query) for query in queries]
+    if control is None:
+        return _check_ways(engine, frames, groups, times_s, queries, want, say)
+    refused = ""
+    if control == "wrong-pos":
+        prefix = _prefilled(engine, groups, times_s)
+        prefix.state.next_position = prefix.state.length
+        got = prefix.ask(queries, hidden=True)
+    elif control == "wrong-window":
+        left_out = n_groups // 2
+        keep = [i for i in range(n_groups) if i != left_out]
+        prefix = engine.window([groups[i] for i in keep], [times_s[i] for i in keep])
+        got = prefix.ask(queries, hidden=True)
+    elif control == "stale-state":
+        got, refused = _stale_state(engine, groups, times_s, queries)
+    else:
+        got, want = _split_tokenisation(engine, groups, times_s, queries)
+    margin = compare(control, got, want)
+    say(str(margin))
+    return Report(control, (margin,), refused)
+
+
+def _check_ways(
+    engine: Engine,
+    frames: list[np.ndarray],
+    groups: list[VisionGroup],
+    times_s: list[float],
+    queries: Sequence[Query],
+    want: list[Plain],
+    say: Callable[[str], None],
+) -> Report:
+    def window() -> list[Readout]:
+        return engine.window(groups, times_s).ask(queries, hidden=True)
+
+    def one_by_one() -> list[Readout]:
+        prefix = _prefilled(engine, groups, times_s)
+        return [prefix.ask([query], hidden=True)[0] for query in queries]
+
+    def stream() -> list[Readout]:
+        running = engine.stream(len(groups))
+        for group, t_s in zip(groups, times_s, strict=True):
+            running.append(group, t_s)
+            while running.idle():
+                pass
+        return running.ask(queries, hidden=True)
+
+    def lazy_stream() -> list[Readout]:
+        running = engine.stream(len(groups))
+        for group, t_s in zip(groups, times_s, strict=True):
+            running.append(group, t_s)
+            out = running.ask(queries, hidden=True)
+        return out
+
+    ways: list[tuple[str, Callable[[], list[Readout]]]] = [
+        ("window", window),
+        ("one by one", one_by_one),
+        ("stream", stream),
+        ("append with ask", lazy_stream),
+    ]
+    margins = []
+
+    def told(way: str, got: Sequence[Readout], want: Sequence[Plain]) -> None:
+        margins.append(compare(way, got, want))
+        say(str(margins[-1]))
+
+    for way, run in ways:
+        told(way, run(), want)
+    native = [native_video(engine, frames, FPS, query) for query in queries]
+    full = [
+        Readout(plain.probabilities, plain.probabilities, len(plain.hidden), plain.hidden)
+        for plain in native
+    ]
+    told("native video path", full, want)
+    image = engine.encode([frames[0], frames[0]])
+    got = engine.image(image).ask(queries, hidden=True)
+    plain = [full_sequence(engine, [image], [0.0], query, "image") for query in queries]
+    told("image", got, plain)
+    return Report(None, tuple(margins))
+
+
+def _prefilled(engine: Engine, groups: list[VisionGroup], times_s: list[float]) -> Prefix:
+    """Return a window whose state is already computed."""
+    prefix = engine.window(groups, times_s)
+    prefix.prefill()
+    return prefix
+
+
+def _stale_state(
+    engine: Engine, groups: list[VisionGroup], times_s: list[float], queries: Sequence[Query]
+) -> tuple[list[Readout], str]:
+    """Answer on a state with another stream's memory in it; try one of the wrong batch size."""
+    frames = test_frames(engine, 2 * len(groups), seed=5)
+    others = [engine.encode(frames[2 * i : 2 * i + 2]) for i in range(len(groups))]
+    other, mine = _prefilled(engine, others, times_s), _prefilled(engine, groups, times_s)
+    refused = ""
+    for layer, foreign in zip(mine.state.layers, other.state.layers, strict=True):
+        if isinstance(layer, DeltaState):
+            layer.memory, layer.window = foreign.memory, foreign.window
+        elif not any(isinstance(layer, DeltaState) for layer in mine.state.layers):
+            layer.keys, layer.values = foreign.keys, foreign.values
+    got = mine.ask(queries, hidden=True)
+    for layer in mine.state.layers:
+        if isinstance(layer, DeltaState):
+            layer.memory = mx.stack([layer.memory] * 2)
+        else:
+            layer.keys = mx.stack([layer.keys] * 2)
+        break
+    try:
+        mine.ask(queries)
+    except StateError as error:
+        refused = str(error)
+    return got, refused
+
+
+def _split_tokenisation(
+    engine: Engine, groups: list[VisionGroup], times_s: list[float], queries: Sequence[Query]
+) -> tuple[list[Readout], list[Plain]]:
+    """End the instruction in a space: cut there, the tokens are not those of the text."""
+    template = PromptTemplate(engine.tokenizer)
+    plain_instruction = template.instruction_text
+    spaced = plain_instruction.rstrip("\n") + " "
+    tok = engine.tokenizer
+    got, want = [], []
+    for query in queries:
+        question = engine.question(query)
+        body = question.ids[question.trunk :]
+        cut = tok(spaced, add_special_tokens=False)["input_ids"] + body
+        text = template.header_text
+        for group, t_s in zip(groups, times_s, strict=True):
+            text += template.group_text(t_s, group.n_tokens)
+        asked = template.question_text(query.text, query.options)
+        whole = tok(
+            text + spaced + asked.removeprefix(plain_instruction), add_special_tokens=False
+        )["input_ids"]
+        head = tok(text, add_special_tokens=False)["input_ids"]
+        if whole == head + cut:
+            continue  # this vocabulary has no token for a space and this question's first word
+        split = full_sequence(engine, groups, times_s, query, ids=head + cut)
+        got.append(
+            Readout(split.probabilities, softmax(split.probabilities), len(split.hidden),
+                    split.hidden)
+        )  # fmt: skip
+        want.append(full_sequence(engine, groups, times_s, query, ids=whole))
+    if not got:
+        raise ValueError("no question's first word merges with a space before it")
+    return got, want

@@ -1,0 +1,1 @@
+"""The replay benchmark: recordings answered in several ways, scored against their truth."""

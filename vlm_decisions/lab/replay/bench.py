@@ -1,0 +1,227 @@
+"""
+`vlm-decisions bench replay`: a recording through the runtime in several ways, scored.
+
+The keys of the result: those of one mode (see `summary`) for the first mode, and under `modes`
+the same for each, without what only plots need.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...decision import TIER_HEALTH, TIER_VLM, UNKNOWN, Decision
+from ...events import EventBook
+from ...frames import NS
+from ...questions import QuestionBook
+from ...runtime.engine_protocol import EngineLike
+from ...runtime.heads import load_heads
+from ...runtime.settings import RuntimeSettings
+from ...runtime.statistics import Percentiles, percentiles
+from ...sources.recording import Recording
+from ...sources.truth import Truth
+from .fast import Outcome, play_fast
+from .modes import Mode, ModeError
+from .score import ROUNDS, Scorer, truth_line
+
+LATENCY_MODELS = {
+    "measured": "fast: each group was processed when complete; decision times are frame time plus "
+                "the seconds measured on this machine",
+    "none": "fast: each group was processed when complete; decision times are frame time, as if "
+            "computing took none",
+    "realtime": "real time: the images were published over DDS at their own pace, decision times "
+                "are those of the node's clock",
+}
+
+PLOTTED = ("lines", "ages_by_tier")
+
+Player = Callable[[Mode, QuestionBook], Outcome]
+
+
+def bench_replay(
+    recording: Recording,
+    book: QuestionBook,
+    modes: Sequence[Mode],
+    play: Player,
+    heads: frozenset[str],
+    *,
+    latency: str,
+    rounds: int = ROUNDS,
+    tell: Callable[[str], None] = lambda message: None,
+) -> dict[str, Any]:
+    """
+    Play the recording in every mode and return the result.
+
+    `play` runs one mode; `heads`: ids of questions with a head; `latency`: key of LATENCY_MODELS.
+    A mode that cannot be run here is left out, with the reason under its name. Raises ModeError if
+    none can.
+    """
+    scorer = Scorer(recording.truth, rounds=rounds)
+    done: dict[str, Any] = {}
+    first: dict[str, Any] | None = None
+    model = ""
+    for mode in modes:
+        try:
+            asked = mode.questions(book, heads)
+        except ModeError as error:
+            tell(f"{mode.name}: left out: {error}")
+            done[mode.name] = {"about": mode.about, "left_out": str(error)}
+            continue
+        outcome = play(mode, asked)
+        model = outcome.model
+        figures = summary(mode, asked, outcome, scorer, recording.truth)
+        first = first or figures
+        done[mode.name] = {key: value for key, value in figures.items() if key not in PLOTTED}
+        tell(f"{mode.name}: {_headline(done[mode.name])}")
+    if first is None:
+        raise ModeError("; ".join(f"{name}: {one['left_out']}" for name, one in done.items()))
+    return {
+        "source": recording.name,
+        "topic": recording.topic,
+        "model": model,
+        "latency_model": LATENCY_MODELS[latency],
+        "segments": scorer.segments,
+        "duration_s": round(recording.truth.duration_s, 3),
+        **first,
+        "modes": done,
+        "truth": {name: truth_line(recording.truth, name) for name in recording.truth.ids},
+    }
+
+
+def fast_player(
+    recording: Recording,
+    engine: EngineLike,
+    settings: RuntimeSettings,
+    head_paths: Sequence[Any],
+    latency: str,
+    progress: Callable[[str, float], None] | None = None,
+) -> Player:
+    """Return what plays a mode in this thread; `progress` gets the mode and seconds played."""
+    def play(mode: Mode, book: QuestionBook) -> Outcome:
+        told = (lambda seconds: progress(mode.name, seconds)) if progress else None
+        return play_fast(recording.frames(), mode.engine(engine), book,
+                         settings=mode.settings(settings),
+                         head_paths=head_paths if mode.uses_heads else (), latency=latency,
+                         progress=told)
+    return play
+
+
+def headed(engine: EngineLike, book: QuestionBook, head_paths: Sequence[Any]) -> frozenset[str]:
+    """Return the ids of the questions that a head which fits the engine answers."""
+    heads, _ = load_heads(head_paths, engine.fingerprint, engine.pixel_budget)
+    made = {head.question for head in heads}
+    names = {head.name for head in heads}
+    return frozenset(question.id for question in book
+                     if question.kind == "yes_no" and question.tier != "vlm"
+                     and (question.head in names if question.head else question.id in made))
+
+
+def summary(mode: Mode, book: QuestionBook, outcome: Outcome, scorer: Scorer,
+            truth: Truth) -> dict[str, Any]:
+    """
+    Return the figures of one mode.
+
+    `tiers`: age of answers by tier, and under `stages_ms` the engine's calls. `drops`: by cause.
+    `dead_time`: of the groups' periods, what no group's turn took, and how much of that the
+    engine used to prepare the next. `events`: the state machines' counts, beside those that the
+    truth would have given them. `lines` ([t_end, p, answer, age_ms] of every answer) and
+    `ages_by_tier` are for plots.
+    """
+    questions = list(book)
+    result = {"about": mode.about, **scorer.score(outcome.decisions, questions)}
+    result["tiers"] = _tiers(outcome)
+    result["drops"] = dict(outcome.dropped)
+    result["dead_time"] = _dead_time(outcome)
+    result["tick_ms"] = _spread(percentiles([s * 1e3 for s, _ in outcome.turns_s]))
+    result["frames"], result["groups"] = outcome.frames, outcome.groups
+    result["overruns"] = outcome.overruns
+    result["errors"] = sorted(set(outcome.errors))[:20]
+    result["events"] = _events(book, outcome, truth)
+    result["wall_s"] = round(outcome.wall_s, 2)
+    result["ages_by_tier"] = {
+        str(tier): [round(d.age_s * 1e3, 1) for d in outcome.decisions if d.tier == tier
+                    and d.answer != UNKNOWN and math.isfinite(d.age_s)]
+        for tier in range(TIER_HEALTH, TIER_VLM + 1)}
+    origin_ns = truth.stretches[0].start_ns
+    result["lines"] = {
+        question.id: [
+            [round((d.t_end_ns - origin_ns) / NS, 3), round(d.p, 4), d.answer,
+             round(d.age_s * 1e3, 1)]
+            for d in outcome.decisions
+            if d.question_id == question.id and d.answer != UNKNOWN]
+        for question in questions}
+    return result
+
+
+def _tiers(outcome: Outcome) -> dict[str, Any]:
+    tiers: dict[str, Any] = {}
+    for tier in range(TIER_HEALTH, TIER_VLM + 1):
+        ages = [d.age_s * 1e3 for d in outcome.decisions
+                if d.tier == tier and d.answer != UNKNOWN and math.isfinite(d.age_s)]
+        tiers[str(tier)] = {"answers": len(ages), "age_ms": _spread(percentiles(ages))}
+    tiers["stages_ms"] = {name: _spread(percentiles([s * 1e3 for s in seconds]))
+                          for name, seconds in outcome.stage_s.items()}
+    return tiers
+
+
+def _dead_time(outcome: Outcome) -> dict[str, Any]:
+    period_s = outcome.period_s
+    total_s = period_s * len(outcome.turns_s)
+    dead_s = sum(max(0.0, period_s - busy_s) for busy_s, _ in outcome.turns_s)
+    used_s = sum(min(idle_s, max(0.0, period_s - busy_s)) for busy_s, idle_s in outcome.turns_s)
+    return {
+        "period_ms": period_s * 1e3,
+        "dead_s": round(dead_s, 3),
+        "dead_share": round(dead_s / total_s, 4) if total_s else None,
+        "used_s": round(used_s, 3),
+        "used_share": round(used_s / dead_s, 4) if dead_s else None,
+    }
+
+
+def _events(book: QuestionBook, outcome: Outcome, truth: Truth) -> dict[str, Any]:
+    """Count what the state machines saw, and what they would have seen of the truth."""
+    given, true = EventBook(book.events), EventBook(book.events)
+    for decision in outcome.decisions:
+        given.update(decision)
+    truly = [event for decision in true_decisions(truth) for event in true.update(decision)]
+    return {
+        spec.id: {
+            "changes": sum(event.event_id == spec.id for event in outcome.events),
+            "changes_true": sum(event.event_id == spec.id for event in truly),
+            "counters": given.counters()[spec.id],
+            "counters_true": true.counters()[spec.id],
+        }
+        for spec in book.events}
+
+
+def true_decisions(truth: Truth, period_s: float = 0.25) -> list[Decision]:
+    """Return the decisions of one that knows the truth, every `period_s` of frame time."""
+    found = []
+    step_ns = round(period_s * NS)
+    for one in truth.stretches:
+        for t_ns in range(one.start_ns, one.end_ns, step_ns):
+            found += [Decision(name, answer, 1.0, 1.0, (), (), TIER_VLM, 0, t_ns, t_ns, t_ns,
+                               False, t_ns, "truth")
+                      for name, answer in one.facts.items()]
+    return found
+
+
+def _spread(values: Percentiles) -> dict[str, Any]:
+    known = values.count > 0
+    return {"p50": round(values.p50, 3) if known else None,
+            "p95": round(values.p95, 3) if known else None, "count": values.count}
+
+
+def _headline(result: dict[str, Any]) -> str:
+    def shown(name: str) -> str:
+        value, ci = result[name], result[f"{name}_ci"]
+        if value is None:
+            return f"{name} -"
+        return f"{name} {value:.3f}" + (f" [{ci[0]:.3f}, {ci[1]:.3f}]" if ci else "")
+
+    names = ("event_accuracy", "accuracy", "timeliness_f1", "timeliness_f1_at1", "ars")
+    drops = sum(result["drops"].values())
+    return ", ".join([*(shown(name) for name in names), f"tick p50 {result['tick_ms']['p50']} ms",
+                      f"drops {drops}", f"overruns {result['overruns']}",
+                      f"{result['wall_s']:.0f} s"])

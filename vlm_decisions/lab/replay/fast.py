@@ -1,0 +1,128 @@
+"""
+A recording through the runtime as fast as it goes, with the same answers every time.
+
+Each group is processed as soon as it is complete, before the next frame comes, whatever it takes:
+the answers do not depend on the machine, unless they take longer than `max_age_s`. A decision's
+time is frame time plus, with `measured` latency, the seconds that this machine really took for it
+since the group was complete; with none, frame time alone, and then the times are the same on
+every machine, too. Groups that took longer than their period are counted (`overruns`): in real
+time they would have cost others their turn.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...decision import Decision
+from ...events import Event, EventBook
+from ...frames import NS, Frame
+from ...questions import QuestionBook
+from ...runtime import Runtime
+from ...runtime.engine_protocol import EngineLike
+from ...runtime.settings import RuntimeSettings
+from .engines import MeteredEngine
+
+LATENCIES = ("measured", "none")
+
+
+@dataclass
+class Outcome:
+    """
+    What came out of a recording that was played.
+
+    Decisions and events are on the recording's frame time. `stage_s`: seconds of every call of the
+    engine by stage. `turns_s`: by group, seconds of the engine for it, and of its dead-time work
+    after it.
+    """
+
+    decisions: list[Decision] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    stage_s: dict[str, list[float]] = field(default_factory=dict)
+    turns_s: list[list[float]] = field(default_factory=list)
+    frames: int = 0
+    groups: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)
+    period_s: float = 0.25
+    first_ns: int = 0
+    last_ns: int = 0
+    wall_s: float = 0.0
+    heads: tuple[str, ...] = ()
+    model: str = ""
+
+    @property
+    def overruns(self) -> int:
+        """Groups whose turn took longer than their period."""
+        return sum(busy_s > self.period_s for busy_s, _ in self.turns_s)
+
+
+class FrameClock:
+    """Frame time, set by the player; with `running` it goes on from there in real seconds."""
+
+    def __init__(self, running: bool) -> None:
+        """Stand at 0."""
+        self._running = running
+        self.set(0)
+
+    def set(self, now_ns: int) -> None:
+        """Let it be `now_ns`."""
+        self._now_ns, self._since_s = now_ns, time.perf_counter()
+
+    def __call__(self) -> int:
+        """Return nanoseconds."""
+        passed_s = time.perf_counter() - self._since_s if self._running else 0.0
+        return self._now_ns + round(passed_s * NS)
+
+
+def play_fast(
+    frames: Iterable[Frame],
+    engine: EngineLike,
+    book: QuestionBook,
+    *,
+    settings: RuntimeSettings | None = None,
+    head_paths: Sequence[Any] = (),
+    latency: str = "measured",
+    progress: Callable[[float], None] | None = None,
+) -> Outcome:
+    """
+    Play frames through a runtime in this thread, which must be the engine's own.
+
+    `progress` gets the seconds of frame time played. Raises ValueError for another `latency`, and
+    what the frames raise.
+    """
+    if latency not in LATENCIES:
+        raise ValueError(f"latency must be one of {', '.join(LATENCIES)}, not {latency!r}")
+    outcome = Outcome()
+    metered = MeteredEngine(engine)
+    clock = FrameClock(running=latency == "measured")
+    events = EventBook(book.events)
+
+    def decided(decision: Decision) -> None:
+        outcome.decisions.append(decision)
+        outcome.events.extend(events.update(decision))
+
+    runtime = Runtime(lambda: metered, book, on_decision=decided, on_error=outcome.errors.append,
+                      settings=settings, head_paths=head_paths, clock_ns=clock)
+    runtime.step()  # loads; nothing waits yet
+    began_s = time.perf_counter()
+    outcome.period_s = 2.0 / runtime.settings.fps
+    for frame in frames:
+        if outcome.frames == 0:
+            outcome.first_ns = frame.stamp_ns
+        outcome.frames += 1
+        outcome.last_ns = frame.stamp_ns
+        clock.set(frame.stamp_ns)
+        runtime.check_freshness(frame.stamp_ns)
+        runtime.push(frame)
+        runtime.step()
+        if progress:
+            progress((frame.stamp_ns - outcome.first_ns) / NS)
+    stats = runtime.stats()
+    outcome.wall_s = time.perf_counter() - began_s
+    outcome.stage_s, outcome.turns_s = metered.spent_s, metered.turns
+    outcome.groups, outcome.dropped = stats.groups, stats.dropped
+    outcome.heads, outcome.model = stats.heads, stats.model
+    return outcome

@@ -1,0 +1,101 @@
+"""The ways to answer that a benchmark compares: other settings, questions or engines."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ...questions import Question, QuestionBook
+from ...runtime.engine_protocol import EngineLike
+from ...runtime.settings import RuntimeSettings
+from .engines import RecentFrames
+
+RECENT = 4
+
+
+class ModeError(ValueError):
+    """A mode that does not exist, or cannot be run here; the message says why."""
+
+
+@dataclass(frozen=True)
+class Mode:
+    """
+    One way to answer: what it does to the settings, the questions and the engine.
+
+    `questions(book, heads)` gets the ids that have a head; `about` is one line for a report.
+    """
+
+    name: str
+    about: str
+    settings: Callable[[RuntimeSettings], RuntimeSettings]
+    questions: Callable[[QuestionBook, frozenset[str]], QuestionBook]
+    engine: Callable[[Any], EngineLike]
+    uses_heads: bool = True
+
+
+def same(value: Any, *_: Any) -> Any:
+    """Return the value as it is."""
+    return value
+
+
+def _changed(book: QuestionBook, change: Callable[[Question], Question | None]) -> QuestionBook:
+    """Return the questions changed, without those changed to None and the events on them."""
+    kept = [new for question in book if (new := change(question)) is not None]
+    ids = {question.id for question in kept}
+    return QuestionBook(kept, [e for e in book.events if ids.issuperset(
+        name for name in e.questions if name in book)])
+
+
+def _only_heads(book: QuestionBook, heads: frozenset[str]) -> QuestionBook:
+    def change(question: Question) -> Question | None:
+        return dataclasses.replace(question, tier="heads") if question.id in heads else None
+
+    found = _changed(book, change)
+    if not len(found):
+        raise ModeError("no question has a head that fits the model")
+    return found
+
+
+def _only_vlm(book: QuestionBook, heads: frozenset[str]) -> QuestionBook:
+    return _changed(book, lambda q: dataclasses.replace(q, tier="vlm", head=None))
+
+
+def _no_hysteresis(book: QuestionBook, heads: frozenset[str]) -> QuestionBook:
+    just_below = math.nextafter(0.5, 0.0)
+    return _changed(book, lambda q: dataclasses.replace(q, enter=0.5, exit=just_below))
+
+
+def _windowed(settings: RuntimeSettings) -> RuntimeSettings:
+    return dataclasses.replace(settings, mode="window")
+
+
+def all_modes(recent: int = RECENT) -> dict[str, Mode]:
+    """Return the modes by name; `recent` is the number of single frames of one of them."""
+    modes = (
+        Mode("stream", "running state, heads where there are any", same, same, same),
+        Mode("window", "the last window computed anew for each group", _windowed, same, same),
+        Mode(f"recent{recent}", f"the last {recent} single frames, one a second, language model "
+             "only", same, _only_vlm, lambda engine: RecentFrames(engine, recent), False),
+        Mode("tier1", "heads only, the questions that have one", same, _only_heads, same),
+        Mode("tier2", "language model only", same, _only_vlm, same, False),
+        Mode("no_hysteresis", "as stream, yes above 0.5 and no below", same, _no_hysteresis, same),
+    )
+    return {mode.name: mode for mode in modes}
+
+
+def chosen(names: str, recent: int = RECENT) -> list[Mode]:
+    """Return the modes of a comma-separated list, `all` for every one. Raises ModeError."""
+    modes = all_modes(recent)
+    if names == "all":
+        return list(modes.values())
+    found = []
+    for name in dict.fromkeys(part.strip() for part in names.split(",") if part.strip()):
+        if name not in modes:
+            raise ModeError(f"there is no mode '{name}' (there are: {', '.join(modes)}, or all)")
+        found.append(modes[name])
+    if not found:
+        raise ModeError(f"no mode is named (there are: {', '.join(modes)}, or all)")
+    return found

@@ -1,0 +1,1 @@
+"""Training of the embedded model, sim_desk, on the simulated desk."""

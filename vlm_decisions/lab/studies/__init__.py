@@ -1,0 +1,1 @@
+"""Studies of a model on recordings whose truth is known."""

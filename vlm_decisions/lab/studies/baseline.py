@@ -1,0 +1,191 @@
+"""`vlm-decisions study baseline`: the model against what is cheaper, on the same desks.
+
+Per yes/no question of the desk: the model as it answers (zero-shot); a linear probe on its decision
+token; a linear probe on its pooled vision features, without the language model; a small
+convolutional network trained on the same clips (with PyTorch); and a linear probe on SigLIP's
+embeddings of the oldest and newest frame (when a checkpoint is given). All are fitted on some desks
+and measured on others.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+
+from ...learn.measures import balanced_accuracy, calibration_of
+from ...questions import Question
+from ...runtime.heads import motion_row
+from ...sim.clips import TIMES_S, draw_clip
+from . import image_models
+from .asked import StudyError, desk_questions, each, family_of
+
+FIT_SEED, TEST_SEED = 840_000_000, 842_000_000
+STRENGTHS = (0.001, 0.01, 0.1, 1.0)
+LEAST_CLIPS = 20
+
+
+@dataclass
+class Seen:
+    """C clips: zero-shot P(yes) (C, Q), decision states (C, Q, D), pooled vision features (C, V).
+
+    frames: uint8 (C, 2, H, W, 3) oldest and newest, small. whole: the same at full size where they
+    are wanted. truth: bool (C, Q).
+    """
+
+    p: np.ndarray
+    hidden: np.ndarray
+    vision: np.ndarray
+    frames: np.ndarray
+    whole: list[np.ndarray]
+    truth: np.ndarray
+
+
+def baseline(model: str = "sim_desk", clips: int = 400, test: int = 200, questions: str = "desk",
+             cnn: bool | None = None, siglip: Path | None = None,
+             engine: Any = None) -> dict[str, Any]:
+    """Run the study.
+
+    Args:
+        model: embedded name, local path or hub name.
+        clips: how many are fitted on.
+        test: how many are measured on.
+        questions: set of questions about the desk.
+        cnn: train the small network; None: if PyTorch is there.
+        siglip: folder of a SigLIP checkpoint.
+        engine: loaded already, instead of `model`.
+
+    Returns:
+        methods: {name: {question: {auroc, accuracy (balanced, at 0.5), ece, brier, log_loss}}};
+        left_out: {method: why}; clips: {fit, test}; model.
+
+    Raises:
+        StudyError: too few clips; ImportError: PyTorch asked for and absent.
+    """
+    if min(clips, test) < LEAST_CLIPS:
+        raise StudyError(f"{min(clips, test)} clips are too few: take {LEAST_CLIPS} or more")
+    left_out = {}
+    if cnn is None:
+        cnn = importlib.util.find_spec("torch") is not None
+        if not cnn:
+            left_out["cnn"] = "PyTorch is not installed: pip install 'vlm_decisions[train]'"
+    if siglip is None:
+        left_out["siglip"] = "no checkpoint was given (--siglip DIR)"
+    if engine is None:
+        from ...engine.engine import Engine
+
+        engine = Engine.load(model)
+    asked = [q for q in desk_questions(questions) if not q.options]
+    fit = _look(engine, asked, FIT_SEED, clips, siglip is not None)
+    held = _look(engine, asked, TEST_SEED, test, siglip is not None)
+    names = [q.id for q in asked]
+    usable = [k for k in range(len(names)) if 2 <= fit.truth[:, k].sum() <= clips - 2
+              and 0 < held.truth[:, k].mean() < 1]
+    for k in sorted(set(range(len(names))) - set(usable)):
+        left_out[names[k]] = "these clips show (almost) one answer only: take more"
+    p = {"zero_shot": held.p,
+         "decision_probe": _columns(usable, lambda k: _probe(
+             fit.hidden[:, k], fit.truth[:, k], held.hidden[:, k]), held.p),
+         "pooled_probe": _columns(usable, lambda k: _probe(
+             fit.vision, fit.truth[:, k], held.vision), held.p)}
+    if cnn:
+        p["cnn"] = image_models.small_cnn(fit.frames, fit.truth, held.frames)
+    if siglip is not None:
+        a, b = (_pairs(image_models.siglip_features(siglip, s.whole)) for s in (fit, held))
+        p["siglip_probe"] = _columns(usable, lambda k: _probe(a, fit.truth[:, k], b), held.p)
+    return {"model": engine.name, "clips": {"fit": clips, "test": test}, "left_out": left_out,
+            "methods": {name: {names[k]: _row(values[:, k], held.truth[:, k]) for k in usable}
+                        for name, values in p.items()}}
+
+
+def print_baseline(result: dict[str, Any]) -> None:
+    """Print AUROC by question and method, and means by family."""
+    methods = list(result["methods"])
+    print(f"{'AUROC':<24} " + " ".join(f"{name:>14}" for name in methods))
+    questions = list(result["methods"]["zero_shot"])
+    for name in questions:
+        print(f"{name:<24} " + " ".join(
+            f"{result['methods'][m][name]['auroc']:14.3f}" for m in methods))
+    for family in dict.fromkeys(map(family_of, questions)):
+        own = [q for q in questions if family_of(q) == family]
+        print(f"mean {family:<19} " + " ".join(
+            f"{np.mean([result['methods'][m][q]['auroc'] for q in own]):14.3f}" for m in methods))
+    for what in ("accuracy", "ece"):
+        print(f"mean {what:<19} " + " ".join(
+            f"{np.mean([result['methods'][m][q][what] for q in questions]):14.3f}"
+            for m in methods))
+    for name, why in result["left_out"].items():
+        print(f"without {name}: {why}")
+    print(f"fitted on {result['clips']['fit']} desks, measured on {result['clips']['test']} others")
+
+
+def plot_baseline(result: dict[str, Any], path: str) -> None:
+    """Draw AUROC by question and method."""
+    from .figures import figure, save
+
+    questions = list(result["methods"]["zero_shot"])
+    drawn, axes = figure(2, f"{result['model']} against cheaper ways", rows=1)
+    width = 0.8 / len(result["methods"])
+    for axis, what in zip(axes, ("auroc", "ece")):
+        for k, (name, rows) in enumerate(result["methods"].items()):
+            axis.barh(np.arange(len(questions)) + width * k, [rows[q][what] for q in questions],
+                      width, label=name)
+        axis.set(xlabel=what.upper() if what == "ece" else "AUROC",
+                 yticks=np.arange(len(questions)) + 0.4, yticklabels=questions)
+        axis.invert_yaxis()
+    axes[0].set(xlim=(0.4, 1.0))
+    axes[1].legend()
+    save(drawn, path)
+
+
+def _look(engine: Any, asked: list[Question], seed: int, clips: int, whole: bool) -> Seen:
+    plain = [Question(q.id, q.text) for q in asked]
+    p, hidden, vision, frames, images, truth = [], [], [], [], [], []
+    for k in each(range(clips), clips, "fit" if seed == FIT_SEED else "test"):
+        clip = draw_clip(seed + k)
+        groups = engine.encode_many(clip.pairs)
+        readouts = engine.window(groups, TIMES_S).ask(plain, hidden=True)
+        p.append([r.p for r in readouts])
+        hidden.append(np.stack([r.hidden[-1] for r in readouts]))
+        means = np.stack([group.mean for group in groups])
+        vision.append(np.concatenate([motion_row(means), means[-1], groups[-1].max]))
+        ends = clip.frames[0], clip.frames[-1]
+        frames.append([cv2.resize(f, image_models.SIDE, interpolation=cv2.INTER_AREA)
+                       for f in ends])
+        images += list(ends) if whole else []
+        truth.append([clip.truth[q.id] == "yes" for q in asked])
+    return Seen(np.array(p), np.stack(hidden), np.stack(vision), np.array(frames), images,
+                np.array(truth))
+
+
+def _probe(x: np.ndarray, truth: np.ndarray, test: np.ndarray) -> np.ndarray:
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import GridSearchCV, StratifiedKFold
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    search = GridSearchCV(make_pipeline(StandardScaler(), LogisticRegression(max_iter=500)),
+                          {"logisticregression__C": STRENGTHS}, scoring="neg_brier_score",
+                          cv=StratifiedKFold(max(2, min(4, truth.sum(), (~truth).sum()))))
+    return search.fit(x.astype(np.float64), truth).predict_proba(test.astype(np.float64))[:, 1]
+
+
+def _columns(usable: list[int], probe: Any, like: np.ndarray) -> np.ndarray:
+    out = np.full(like.shape, np.nan)
+    for k in usable:
+        out[:, k] = probe(k)
+    return out
+
+
+def _pairs(features: np.ndarray) -> np.ndarray:
+    """Features of (oldest, newest, oldest, newest, ...) to [newest, newest - oldest] a clip."""
+    return np.concatenate([features[1::2], features[1::2] - features[::2]], axis=1)
+
+
+def _row(p: np.ndarray, truth: np.ndarray) -> dict[str, float | None]:
+    return {**calibration_of(p.astype(np.float64), truth),
+            "accuracy": balanced_accuracy(truth, p > 0.5)}

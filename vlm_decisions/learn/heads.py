@@ -1,0 +1,233 @@
+"""Tier 1 heads: linear probes on the pooled features of exactly the running path.
+
+Sources are split three ways and never shared: weights are fitted on the first part (L2 strength
+and pooling by cross-validation, whole sources held out), the temperature on the second, and the
+metrics come from the third.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..runtime.heads import FEATURE_PATH, Head, HeadError, write_head
+from .features import features_of
+from .labels import Label, LabelError, check_sources, read_labels
+from .recordings import Recording
+from .samples import Motion, Samples, motion_samples, presence_samples
+
+STRENGTHS = (0.001, 0.01, 0.1, 1.0, 10.0)
+FOLDS = 4
+LEAST_SOURCES = 5  # with each answer: three to fit on, one for the temperature, one to test on
+LEAST_AUROC = 0.97  # a weaker head for the desk is not written
+TRIES = 50  # splits drawn until each part shows both answers
+
+
+class FitError(ValueError):
+    """Samples that no head can be fitted on; the message says what to change."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """Which samples the weights, the temperature and the metrics come from; bool (N,) each."""
+
+    fit: np.ndarray
+    warm: np.ndarray
+    test: np.ndarray
+
+
+def split_sources(source: np.ndarray, answer: np.ndarray, name: str) -> Split:
+    """Split samples 3 : 1 : 1 by source, with both answers in every part. Raises FitError."""
+    for wanted, word, other in ((True, "yes", "no"), (False, "no", "yes")):
+        have = len(np.unique(source[answer == wanted]))
+        if not have:
+            raise FitError(f"head {name!r}: every sample says {other}; label at least "
+                           f"{LEAST_SOURCES} sources where it is {word}")
+        if have < LEAST_SOURCES:
+            raise FitError(
+                f"head {name!r}: only {have} sources say {word}; at least {LEAST_SOURCES} are "
+                "needed, since no source may be in two parts of a split (parts of one long "
+                "recording may be told apart by a column `clip`)")
+    parts = folds_of(source, answer, 5)
+    if len(parts) < 5:
+        raise FitError(f"head {name!r}: no split of {len(np.unique(source))} sources has both "
+                       "answers in every part; label more sources with the rarer one")
+    held = [np.isin(np.arange(len(source)), test) for _, test in parts]
+    return Split(~(held[0] | held[1]), held[1], held[0])
+
+
+def folds_of(source: np.ndarray, answer: np.ndarray, most: int) -> list[tuple[Any, Any]]:
+    """Return as many folds of whole sources as have both answers in and out of each, up to `most`.
+
+    Each is (indices to fit on, indices held out); none where not even two can be made.
+    """
+    from sklearn.model_selection import StratifiedGroupKFold
+
+    for count in range(most, 1, -1):
+        if count > len(np.unique(source)):
+            continue
+        for seed in range(TRIES):
+            folds = StratifiedGroupKFold(count, shuffle=True, random_state=seed)
+            parts = list(folds.split(source, answer, source))
+            if all(0 < answer[side].mean() < 1 for part in parts for side in part):
+                return parts
+    return []
+
+
+def fit_head(samples: Samples, name: str, engine: Any, trained_on: str) -> Head:
+    """Fit one head on the question of its name.
+
+    Args:
+        samples: features and truth; their poolings are tried and the best is kept.
+        name: the question in `samples.truth`, and the head's name.
+        engine: whose features they are: fingerprint and pixel_budget.
+        trained_on: the head's account of its data.
+
+    Raises:
+        FitError: one answer only, too few sources, or features that are not finite.
+    """
+    from scipy.special import expit
+    from sklearn.metrics import roc_auc_score
+
+    answer = samples.truth[name]
+    for pooling, features in samples.features.items():
+        if not np.isfinite(features).all():
+            bad = np.unique(samples.source[~np.isfinite(features).all(axis=1)])
+            raise FitError(f"head {name!r}: {pooling} features of {len(bad)} sources are not "
+                           "finite (NaN or infinite): take those sources out")
+    split = split_sources(samples.source, answer, name)
+    pooling, strength, model = _choose(samples, name, split)
+    scaler, probe = model[0], model[-1]
+    weight = (probe.coef_[0] / scaler.scale_).astype(np.float32)
+    bias = float(probe.intercept_[0] - scaler.mean_ @ weight)
+    logits = samples.features[pooling] @ weight + bias
+    temperature = fit_temperature(logits[split.warm], answer[split.warm])
+    p = expit(logits[split.test] / temperature)
+    told = answer[split.test]
+    metrics = {"auroc": float(roc_auc_score(told, p)),
+               "accuracy": float(np.mean((p > 0.5) == told)),
+               "brier": float(np.mean((p - told) ** 2)), "samples": int(split.test.sum()),
+               "sources": len(np.unique(samples.source[split.test])), "l2": 1.0 / strength}
+    return Head(name=name, question=name, pooling=pooling, weight=weight, bias=bias,
+                temperature=temperature, fingerprint=engine.fingerprint,
+                pixel_budget=engine.pixel_budget, window_groups=samples.window_groups,
+                feature_path=FEATURE_PATH, metrics=metrics, trained_on=trained_on)
+
+
+def train_heads(model: str, out: Path, recordings: Sequence[Recording], labels_file: Path, *,
+                questions: Sequence[str] = (), motion: Motion | None = None,
+                cache: Path | None = None, skip_unlabelled: bool = False, replace: bool = False,
+                engine: Any = None) -> list[Head]:
+    """Train heads on a user's labelled recordings and write them to `out`.
+
+    Args:
+        model: embedded name, local path or hub name.
+        out: folder of heads; a head of the same name is replaced, if it is this model's.
+        recordings: where the images come from.
+        labels_file: CSV, see `labels`.
+        questions: only these; all that are labelled when empty.
+        motion: which heads read a window.
+        cache: folder of features, kept between runs.
+        skip_unlabelled: leave out recordings that no label names.
+        replace: overwrite heads that were made for another model.
+        engine: loaded already, instead of `model`.
+
+    Raises:
+        LabelError, FitError, FeatureError, SourceError, HeadError: what is wrong, by name.
+    """
+    motion = motion or Motion()
+    labels = read_labels(labels_file)
+    chosen = _chosen(labels, questions, motion, labels_file)
+    check_sources(labels, [r.name for r in recordings], skip_unlabelled=skip_unlabelled)
+    named = {label.source for label in labels if label.question in chosen}
+    recordings = [r for r in recordings if r.name in named]
+    if engine is None:
+        from ..engine.engine import Engine
+
+        engine = Engine.load(model)
+    if not replace:
+        check_out(out, chosen, engine)
+    features = features_of(engine, recordings, cache, backwards=motion.backwards)
+    heads = []
+    for name in chosen:
+        samples = (motion_samples(features, labels, name, motion) if name in motion.opposite
+                   else presence_samples(features, labels, name))
+        said = sum(label.question == name for label in labels)
+        trained_on = f"{said} labels of {len(np.unique(samples.source))} sources"
+        heads.append(fit_head(samples, name, engine, trained_on))
+    out.mkdir(parents=True, exist_ok=True)
+    for head in heads:
+        write_head(out / f"{head.name}.npz", head)
+    return heads
+
+
+def check_out(out: Path, names: Sequence[str], engine: Any) -> None:
+    """Refuse to overwrite heads of another model. Raises HeadError naming both."""
+    for name in names:
+        path = out / f"{name}.npz"
+        if path.exists():
+            try:
+                Head.load(path).check(engine.fingerprint, engine.pixel_budget)
+            except HeadError as error:
+                raise HeadError(f"{error}; it would be overwritten: choose another --out, or "
+                                "say --replace") from error
+
+
+def fit_temperature(logits: np.ndarray, answer: np.ndarray) -> float:
+    """Return the temperature with the least log loss of sigmoid(logits / temperature)."""
+    from scipy.optimize import minimize_scalar
+
+    def loss(log_t: float) -> float:
+        z = logits / np.exp(log_t) * np.where(answer, 1, -1)
+        return float(np.mean(np.logaddexp(0, -z)))
+
+    return float(np.exp(minimize_scalar(loss, bounds=(-4, 4), method="bounded").x))
+
+
+def _choose(samples: Samples, name: str, split: Split) -> tuple[str, float, Any]:
+    """Return pooling, strength and the model fitted with them, by log loss on held-out sources."""
+    answer = samples.truth[name]
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import GridSearchCV
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    folds = folds_of(samples.source[split.fit], answer[split.fit], FOLDS)
+    if not folds:
+        raise FitError(f"head {name!r}: the sources left to fit on cannot be split with both "
+                       "answers on both sides; label more sources with the rarer one")
+    best: tuple[float, str, Any] | None = None
+    for pooling, features in samples.features.items():
+        search = GridSearchCV(
+            make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)),
+            {"logisticregression__C": STRENGTHS}, scoring="neg_log_loss", cv=folds,
+            error_score="raise")
+        search.fit(features[split.fit].astype(np.float64), answer[split.fit])
+        if best is None or search.best_score_ > best[0] + 1e-3:  # the simpler one on a tie
+            best = search.best_score_, pooling, search.best_estimator_
+    assert best is not None
+    return best[1], float(best[2][-1].C), best[2]
+
+
+def _chosen(labels: Sequence[Label], questions: Sequence[str], motion: Motion,
+            file: Path) -> list[str]:
+    labelled = list(dict.fromkeys(label.question for label in labels))
+    for name in (*questions, *motion.opposite):
+        if name not in labelled and motion.opposite.get(name) not in labelled:
+            raise LabelError(f"{file}: no label of the question {name!r}; labelled are: "
+                             f"{', '.join(labelled)}")
+    return [name for name in labelled if name in questions] if questions else labelled
+
+
+def report(heads: Sequence[Head], out: Path) -> None:
+    """Print what was trained, one line a head."""
+    print(f"{'head':<24} {'pooling':<9} {'AUROC':>6} {'right':>6} {'Brier':>6}  held out")
+    for head in heads:
+        m = head.metrics
+        print(f"{head.name:<24} {head.pooling:<9} {m['auroc']:6.3f} {100 * m['accuracy']:5.0f}% "
+              f"{m['brier']:6.3f}  {m['samples']} samples of {m['sources']} sources")
+    print(f"written to {out}")

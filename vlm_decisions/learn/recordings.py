@@ -1,0 +1,156 @@
+"""A user's own recordings: video files, pictures and bags, as frames on their own time."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import cv2
+
+from ..frames import NS, Frame, Group, Sampler
+from ..sources.video import SourceError, VideoFile
+
+PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp")
+VIDEOS = (".mp4", ".mov", ".avi", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg", ".264", ".h264",
+          ".265", ".ogv", ".wmv")
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One source of labelled images.
+
+    name: as labels call it. identity: changes when the content does. frames: opens it and gives
+    its frames, stamps in nanoseconds since its first image. still: one picture, without motion.
+    duration_s: as the file states it, for the progress bar; None where it does not.
+    """
+
+    name: str
+    identity: str
+    frames: Callable[[], Iterator[Frame]]
+    still: bool = False
+    duration_s: float | None = None
+
+    def groups(self, fps: float = 8.0) -> Iterator[Group]:
+        """Sample and pair the frames as the runtime does; a still is a group of itself twice."""
+        if self.still:
+            frame = next(iter(self.frames()))
+            yield Group((frame, frame), 0, 0, 0)
+            return
+        sampler = Sampler(fps)
+        for frame in self.frames():
+            group = sampler.push(frame)
+            if group is not None:
+                yield group
+
+
+def find_recordings(videos: Sequence[Path] = (), folders: Sequence[Path] = (),
+                    bags: Sequence[Path] = (), topic: str | None = None,
+                    stamps: str = "header") -> list[Recording]:
+    """List recordings in order.
+
+    Args:
+        videos: video files, or folders of them; called by their file names.
+        folders: folders of pictures and videos, searched to the bottom; called by their paths
+            below the folder.
+        bags: bags, each one recording; called by its file or folder name.
+        topic: image topic of the bags, where they hold several.
+        stamps: of the bags' images: `header`, or `arrival` where headers have none.
+
+    Raises:
+        SourceError: nothing is there, a file has no video, or two have the same name.
+        BagError: a bag that cannot be read, or whose image topic is not clear.
+    """
+    found: list[Recording] = []
+    for path in videos:
+        if path.is_dir():
+            inside = [file for file in sorted(path.iterdir()) if file.suffix.lower() in VIDEOS]
+            if not inside:
+                raise SourceError(f"{path} holds no video files ({', '.join(VIDEOS)})")
+            found += [_video(file, file.name) for file in inside]
+        else:
+            found.append(_video(path, path.name))
+    for folder in folders:
+        found += list(_below(folder))
+    if bags:
+        found += [_bag(path, topic, stamps) for path in bags]
+    names = [recording.name for recording in found]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise SourceError(f"two recordings are called {twice[0]!r}: labels could not tell them "
+                          "apart; rename one, or give the folder above both with --dir")
+    return found
+
+
+def _below(folder: Path) -> Iterator[Recording]:
+    if not folder.is_dir():
+        raise SourceError(f"{folder} is not a folder")
+    files = [file for file in sorted(folder.rglob("*"))
+             if file.suffix.lower() in VIDEOS + PICTURES and file.is_file()]
+    if not files:
+        raise SourceError(f"{folder} holds no pictures and no videos")
+    for file in files:
+        name = file.relative_to(folder).as_posix()
+        yield _picture(file, name) if file.suffix.lower() in PICTURES else _video(file, name)
+
+
+def _picture(path: Path, name: str) -> Recording:
+    def frames() -> Iterator[Frame]:
+        image = cv2.imread(str(path), cv2.IMREAD_COLOR)  # applies the EXIF orientation
+        if image is None:
+            raise SourceError(f"{path} is no picture that can be decoded")
+        yield Frame(cv2.cvtColor(image, cv2.COLOR_BGR2RGB), 0)
+
+    return Recording(name, _identity(path), frames, still=True, duration_s=0.0)
+
+
+def _video(path: Path, name: str) -> Recording:
+    VideoFile(str(path))  # refused now, not after an hour of others
+
+    def frames() -> Iterator[Frame]:
+        video = VideoFile(str(path))
+        first_s = None
+        while (taken := video.next()) is not None:
+            rgb, t_s = taken
+            first_s = t_s if first_s is None else first_s
+            yield Frame(rgb, round((t_s - first_s) * NS))
+
+    return Recording(name, _identity(path), frames, duration_s=_duration_s(path))
+
+
+def _bag(path: Path, topic: str | None, stamps: str) -> Recording:
+    from ..sources.bags import Bag, read_images  # needs rosbags
+
+    with Bag(path) as bag:
+        chosen = bag.image_topic(topic).name  # refused now, not after an hour of others
+
+    def frames() -> Iterator[Frame]:
+        first_ns = None
+        for frame in read_images(path, chosen, stamps=stamps):
+            first_ns = frame.stamp_ns if first_ns is None else first_ns
+            yield Frame(frame.image, frame.stamp_ns - first_ns, frame.frame_id)
+
+    return Recording(path.name, f"{_identity(path)} {chosen} {stamps}", frames)
+
+
+def _duration_s(path: Path) -> float | None:
+    capture = cv2.VideoCapture(str(path))
+    count, fps = capture.get(cv2.CAP_PROP_FRAME_COUNT), capture.get(cv2.CAP_PROP_FPS)
+    capture.release()
+    return count / fps if count > 0 and 1.0 <= fps <= 240.0 else None
+
+
+def _identity(path: Path) -> str:
+    """Name, size and first and last bytes: cheap, and another file of that name is another."""
+    digest = hashlib.blake2b(digest_size=12)
+    files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
+    for file in files:
+        size = file.stat().st_size
+        digest.update(f"{file.name} {size} {file.stat().st_mtime_ns}\n".encode())
+        with open(file, "rb") as stream:
+            digest.update(stream.read(65536))
+            if size > 131072:
+                stream.seek(-65536, 2)
+                digest.update(stream.read())
+    return digest.hexdigest()

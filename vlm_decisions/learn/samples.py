@@ -1,0 +1,145 @@
+"""From labels and features to what a head is fitted on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..runtime.heads import motion_row
+from .features import Features
+from .labels import Label, LabelError, answer_at
+
+PER_LABEL = 16  # groups taken of one label, evenly: a long label must not outweigh the others
+
+
+@dataclass(frozen=True)
+class Samples:
+    """What heads are fitted on.
+
+    features: by pooling, (N, D) or (N, 2D). source: of each sample, (N,) int: samples of one
+    source, and a window and its reversal, are never split. truth: by question, (N,) bool.
+    window_groups: groups that the features were pooled over.
+    """
+
+    features: dict[str, np.ndarray]
+    source: np.ndarray
+    truth: dict[str, np.ndarray]
+    window_groups: int = 1
+
+
+@dataclass(frozen=True)
+class Motion:
+    """Which heads read a window instead of the newest group.
+
+    opposite: of a question, the one that is true when the clip is played backwards, or None where
+    playing it backwards says nothing. window_groups: groups of the window, 2 or more.
+    """
+
+    opposite: Mapping[str, str | None] = field(default_factory=dict)
+    window_groups: int = 4
+
+    @property
+    def backwards(self) -> bool:
+        """Whether windows are played backwards too."""
+        return any(self.opposite.values())
+
+
+def parse_motion(text: str, window_groups: int = 4) -> Motion:
+    """Read `approaching:receding,waving`: pairs of opposites, and single questions.
+
+    Raises LabelError.
+    """
+    opposite: dict[str, str | None] = {}
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        one, colon, other = item.partition(":")
+        if colon and (not one or not other or one == other or ":" in other):
+            raise LabelError(f"--motion {item!r}: opposites are written as approaching:receding")
+        for name, against in ((one, other or None), (other, one)):
+            if name and name in opposite:
+                raise LabelError(f"--motion names {name!r} twice")
+            if name:
+                opposite[name] = against
+    if window_groups < 2:
+        raise LabelError(f"a motion window needs 2 groups or more, not {window_groups}")
+    return Motion(opposite, window_groups)
+
+
+def presence_samples(features: Mapping[str, Features], labels: Sequence[Label],
+                     question: str) -> Samples:
+    """Take samples of the groups that lie within a label of `question`. Raises LabelError."""
+    mean, peak, source, truth = [], [], [], []
+    clips = _clips(labels)
+    for label in (label for label in labels if label.question == question):
+        seen = features[label.source]
+        inside = np.flatnonzero((seen.start_s >= label.start_s) & (seen.end_s <= label.end_s))
+        if not len(inside):
+            raise LabelError(_outside(label, seen))
+        for i in _spread(inside):
+            mean.append(seen.mean[i])
+            peak.append(seen.max[i])
+            source.append(clips[label.clip])
+            truth.append(label.answer)
+    mean_ = np.stack(mean)
+    pooled = {"mean": mean_, "mean_max": np.concatenate([mean_, np.stack(peak)], axis=1)}
+    return Samples(pooled, np.array(source), {question: np.array(truth)})
+
+
+def motion_samples(features: Mapping[str, Features], labels: Sequence[Label], question: str,
+                   motion: Motion) -> Samples:
+    """Take samples of windows that lie within a label of `question`, also played backwards.
+
+    Played backwards the same places and sizes go with the opposite answer, so that only change
+    over time can tell. Raises LabelError.
+    """
+    rows, source, truth = [], [], []
+    clips = _clips(labels)
+    against = motion.opposite.get(question)
+    for label in (label for label in labels if label.question == question):
+        seen = features[label.source]
+        last = np.arange(motion.window_groups - 1, len(seen))
+        first = last - motion.window_groups + 1
+        inside = last[(seen.start_s[first] >= label.start_s) & (seen.end_s[last] <= label.end_s)
+                      & (seen.segment[first] == seen.segment[last])] if len(last) else last
+        others = [other for other in labels
+                  if (other.source, other.question) == (label.source, against)]
+        for end in _spread(inside):
+            window = slice(end - motion.window_groups + 1, end + 1)
+            rows.append(motion_row(seen.mean[window]))
+            source.append(clips[label.clip])
+            truth.append(label.answer)
+            if against is None:
+                continue
+            answer = answer_at(others, seen.start_s[window.start], seen.end_s[end])
+            if answer is None and label.answer:
+                answer = False  # what approaches does not recede
+            if answer is not None:
+                rows.append(motion_row(seen.back[window][::-1]))
+                source.append(clips[label.clip])
+                truth.append(answer)
+    if not rows:
+        raise LabelError(
+            f"no label of {question!r} covers {motion.window_groups} contiguous groups "
+            f"({motion.window_groups / 4:g} s at 8 frames/s): label longer stretches, or make the "
+            "window shorter with --window")
+    return Samples({"motion": np.stack(rows)}, np.array(source), {question: np.array(truth)},
+                   motion.window_groups)
+
+
+def _clips(labels: Sequence[Label]) -> dict[str, int]:
+    return {name: k for k, name in enumerate(dict.fromkeys(label.clip for label in labels))}
+
+
+def _spread(indices: np.ndarray) -> np.ndarray:
+    """At most PER_LABEL of the indices, evenly."""
+    if len(indices) <= PER_LABEL:
+        return indices
+    return indices[np.linspace(0, len(indices) - 1, PER_LABEL).round().astype(int)]
+
+
+def _outside(label: Label, seen: Features) -> str:
+    end = "its end" if np.isinf(label.end_s) else f"{label.end_s:g} s"
+    return (f"line {label.line}: no group of two frames lies within {label.start_s:g} s to {end} "
+            f"of {label.source!r}, which has groups from {seen.start_s[0]:.2f} to "
+            f"{seen.end_s[-1]:.2f} s")

@@ -1,1 +1,0 @@
-"""Recorded material as a camera."""

@@ -1,0 +1,335 @@
+"""
+decision_node: answers standing questions about a camera, as probabilities with ages.
+
+A lifecycle node that configures (loads the model) and activates by itself, unless started with
+``autostart:=false``. It answers only while active; where configuring fails, the reason is logged
+and is on /diagnostics, and ``ros2 lifecycle set /decision_node configure`` tries again.
+
+Subscribes:
+
+- ``image`` (sensor_msgs/Image, any picture encoding), or with ``image_transport: compressed`` the
+  topic that ``image`` resolves to + ``/compressed`` (sensor_msgs/CompressedImage, JPEG or PNG);
+  best effort unless ``reliability: reliable``. Bad images are counted, reported and dropped.
+
+Publishes:
+
+- ``~/decisions`` (vlm_decisions/Decision): every decision; reliable, transient local, last 64.
+- ``~/decisions/<question id>`` (vlm_decisions/Decision): the same by question, and by camera
+  condition (camera_dark, _bright, _blurred, _frozen, _occluded); transient local, last 1.
+- ``~/events`` (vlm_decisions/Event): state changes of the events that the questions' file names;
+  transient local, last 64.
+- ``~/questions`` (vlm_decisions/QuestionArray): those standing; transient local, last 1.
+- ``~/overlay`` (sensor_msgs/Image, rgb8): the newest image with the answers drawn on it; drawn
+  only while subscribed.
+- ``/diagnostics`` (diagnostic_msgs/DiagnosticArray) at 1 Hz: model, image, camera, runtime,
+  questions.
+
+Services, each replying ``success`` and a ``message`` that says what was wrong or done:
+
+- ``~/add_question``, ``~/remove_question``, ``~/list_questions``, ``~/save_questions``
+- ``~/ask``: one question about now, not smoothed, without letting it stand.
+
+Parameters read when the node configures (``ros2 param describe`` tells units and ranges):
+``model``, ``heads_dir``, ``questions_file``, ``image_transport``, ``reliability``,
+``stamp_source``, ``mode``, ``sample_hz`` (Hz), ``window_groups``, ``queue_groups``, ``max_age_s``
+(s), ``scene_change``, ``tier2_budget_s`` (s), ``pixel_budget`` (pixels), ``max_image_pixels``
+(pixels), ``load_timeout_s`` (s), ``overlay_hz`` (Hz), ``log_file``, ``log_max_mb`` (MB),
+``log_keep``, ``questions_save_file``, ``save_dir``; at start only: ``autostart``.
+
+Parameters that act at once, for each standing question, validated together:
+``questions.<id>.rate_hz`` (Hz), ``.enter``, ``.exit`` (probabilities), ``.ema`` (weight).
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from diagnostic_msgs.msg import DiagnosticArray
+from rclpy.clock import Clock, ClockChange, ClockType, JumpThreshold, TimeJump
+from rclpy.duration import Duration
+from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
+
+from ..decision import UNKNOWN, YES, Decision
+from ..questions import Question, QuestionError
+from ..runtime.intake import CLOCK_JUMP_NS
+from ..runtime.statistics import percentiles
+from .diagnostics import Diagnostics, NodeState
+from .parameters import (
+    SPECS,
+    ParameterError,
+    ParameterGate,
+    declare_all,
+    overrides_of,
+    read_all,
+    unknown_overrides,
+)
+from .process import run
+from .publishers import Outlets
+from .services import QuestionServices, Refused
+from .session import ConfigureError, EngineFactory, Session
+from .subscription import ImageSubscription
+
+SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
+
+FRESHNESS_S = 0.2
+"""Seconds between checks for answers that have become stale."""
+
+
+Transition = Callable[[Any, LifecycleState], TransitionCallbackReturn]
+
+
+def reported(transition: Transition) -> Transition:
+    """Log what a transition raises: rclpy turns it into an error state without a word."""
+    @functools.wraps(transition)
+    def wrapped(self: DecisionNode, state: LifecycleState) -> TransitionCallbackReturn:
+        try:
+            return transition(self, state)
+        except Exception as error:
+            self.failed(f"{transition.__name__}: {type(error).__name__}: {error}",
+                        traceback.format_exc())
+            raise
+    return wrapped
+
+
+class DecisionNode(LifecycleNode):
+    """
+    The node. ``engine_factory(model, pixel_budget)`` replaces the loading of a model (tests).
+
+    Further arguments go to rclpy's Node. Raises rclpy's ParameterException for a parameter given
+    at start that has a wrong type or is out of its range.
+    """
+
+    def __init__(self, *, engine_factory: EngineFactory | None = None, **kwargs: Any) -> None:
+        super().__init__("decision_node", **kwargs)
+        self._engine_factory = engine_factory
+        self._session: Session | None = None
+        self._images: ImageSubscription | None = None
+        self._failure = ""
+        self._label = "unconfigured"
+        self._closing = False
+        self._diagnosed_s = 0.0  # on the monotonic clock
+        self._max_age_s = 2.0
+        declare_all(self, SPECS)
+        self._gate = ParameterGate(self, lambda: self._session is not None, self._find,
+                                   lambda question: self._need().apply(question))
+        self._outlets = Outlets(self)
+        self._question_services = QuestionServices(self, self)
+        self._diagnostics = Diagnostics(self.get_name())
+        self._diagnostics_pub = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
+        # Real time: with a simulated clock that stands still these must go on.
+        steady = Clock(clock_type=ClockType.STEADY_TIME)
+        self.create_timer(1.0, self._diagnose, clock=steady)
+        self.create_timer(FRESHNESS_S, self._check_freshness, clock=steady)
+        self._overlay_timer = self.create_timer(
+            1.0 / self.get_parameter("overlay_hz").value, self._draw, clock=steady)
+        self._jump = self.get_clock().create_jump_callback(
+            JumpThreshold(min_forward=None, min_backward=Duration(nanoseconds=-CLOCK_JUMP_NS),
+                          on_clock_change=True), post_callback=self._clock_jumped)
+        if self.get_parameter("autostart").value:
+            self._autostart_timer = self.create_timer(0.0, self._autostart, clock=steady)
+
+    def close(self) -> None:
+        """End the work, from any thread; before the node is destroyed."""
+        self._closing = True
+        session, images = self._session, self._images
+        self._question_services.close()
+        if session is not None:
+            if images is not None:
+                session.runtime.reset("the node is shutting down")
+            session.runtime.stop(1.0)
+
+    # -- lifecycle -------------------------------------------------------------------------------
+
+    @reported
+    def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Load the questions and the model."""
+        self._failure = ""
+        try:
+            values = read_all(self, SPECS)
+            self._label = "configuring"
+            self.get_logger().info(f"loading model {values['model']}")
+            self._session = Session(self, self._gate, self._outlets, values,
+                                    self._engine_factory)
+            self._session.wait_loaded(self._while_loading)
+        except (ConfigureError, ParameterError) as error:
+            self._failure = f"cannot configure: {error}"
+            if not self._closing:
+                self.get_logger().error(self._failure)
+            self._end_session()
+            self._label = "unconfigured"
+            return FAILURE
+        self._overlay_timer.timer_period_ns = round(1e9 / values["overlay_hz"])
+        self._max_age_s = values["max_age_s"]
+        ids = [question.id for question in self._session.questions()]
+        for message in unknown_overrides(overrides_of(self), ids):
+            self.get_logger().warning(message)
+        stats = self._session.stats()
+        self.get_logger().info(
+            f"configured: model {stats.model}, {len(stats.heads)} heads, {len(ids)} questions")
+        self._label = "inactive"
+        return super().on_configure(state)
+
+    def _while_loading(self) -> bool:
+        """Go on with diagnostics, as the executor waits; return whether to give up."""
+        now_s = time.monotonic()
+        if now_s - self._diagnosed_s >= 1.0:
+            self._diagnose()
+        return self._closing
+
+    @reported
+    def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Begin to read the camera."""
+        values = read_all(self, SPECS)
+        self._images = ImageSubscription(
+            self, self._session.push, transport=values["image_transport"],
+            reliability=values["reliability"], stamp_source=values["stamp_source"],
+            max_pixels=values["max_image_pixels"])
+        self.get_logger().info(f"active, reading {self._images.topic}")
+        self._label = "active"
+        return super().on_activate(state)
+
+    @reported
+    def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Stop reading the camera; every answer becomes unknown."""
+        self._end_images("the node was deactivated")
+        self._label = "inactive"
+        return super().on_deactivate(state)
+
+    @reported
+    def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Let the model go."""
+        self._end_session()
+        self._label = "unconfigured"
+        return super().on_cleanup(state)
+
+    @reported
+    def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """End from any state."""
+        self._end_images("the node was shut down")
+        self._end_session()
+        self._label = "finalized"
+        return super().on_shutdown(state)
+
+    def failed(self, reason: str, detail: str) -> None:
+        """Note why a transition failed."""
+        self._failure = reason
+        self.get_logger().error(detail)
+
+    def on_error(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Return to unconfigured after a transition that raised."""
+        self._end_images(self._failure)
+        self._end_session()
+        self._label = "unconfigured"
+        return SUCCESS
+
+    def _autostart(self) -> None:
+        self._autostart_timer.cancel()
+        if self._label == "unconfigured" and self.trigger_configure() == SUCCESS:
+            self.trigger_activate()
+
+    def _end_images(self, reason: str) -> None:
+        if self._images is not None:
+            self._images.close()
+            self._images = None
+            self._session.runtime.reset(reason)
+
+    def _end_session(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
+
+    # -- what the services act on ----------------------------------------------------------------
+
+    def questions(self) -> Sequence[Question]:
+        """Return the standing questions."""
+        return self._need().questions()
+
+    def add_question(self, question: Question, replace: bool) -> str:
+        """Let a question stand; return what was done."""
+        return self._need().add_question(question, replace)
+
+    def remove_question(self, question_id: str) -> str:
+        """Take a standing question away; return what was done."""
+        return self._need().remove_question(question_id)
+
+    def save_questions(self, path: str) -> str:
+        """Write the standing questions; return the file written."""
+        return self._need().save_questions(path)
+
+    def ask(self, question: Question, timeout_s: float) -> Decision:
+        """Answer a question about now; blocks its caller."""
+        session = self._need()
+        if self._images is None:
+            raise Refused("the node is not active")
+        return session.ask(question, timeout_s)
+
+    def _need(self) -> Session:
+        if self._session is None:
+            raise Refused(self._failure or "the node is not configured")
+        return self._session
+
+    def _find(self, question_id: str) -> Question:
+        if self._session is None:
+            raise QuestionError("the node is not configured")
+        return self._session.find(question_id)
+
+    # -- timers ----------------------------------------------------------------------------------
+
+    def _clock_jumped(self, jump: TimeJump) -> None:
+        if self._images is None:
+            return
+        if jump.clock_change in (ClockChange.ROS_TIME_ACTIVATED, ClockChange.ROS_TIME_DEACTIVATED):
+            self._session.runtime.reset("the clock was changed")
+        else:
+            self._session.runtime.check_freshness()  # sees that it went backwards
+
+    def _check_freshness(self) -> None:
+        if self._images is not None:
+            self._session.runtime.check_freshness()
+
+    def _draw(self) -> None:
+        if self._images is not None:
+            self._outlets.draw(self._images.newest, self._session.questions(),
+                               self.get_clock().now().nanoseconds)
+
+    def _diagnose(self) -> None:
+        self._diagnosed_s = time.monotonic()
+        msg = DiagnosticArray(status=self._diagnostics.report(self.snapshot()))
+        msg.header.stamp = self.get_clock().now().to_msg()
+        self._diagnostics_pub.publish(msg)
+
+    def snapshot(self) -> NodeState:
+        """Return the node as it is now, for diagnostics and benchmarks."""
+        session, images = self._session, self._images
+        if session is None:
+            return NodeState(self._label, self._failure)
+        latest = self._outlets.latest.copy()
+        now_ns = self.get_clock().now().nanoseconds
+        return NodeState(
+            self._label, topic=images.topic if images else "", clock_ns=now_ns,
+            received=images.received if images else 0,
+            refused=dict(images.refused) if images else {},
+            last_refusal=images.last_refusal if images else "",
+            stamp_offset_s=images.offset_s if images else 0.0,
+            by_arrival=images is not None and images.by_arrival, runtime=session.stats(),
+            wanted_hz={question.id: question.rate_hz for question in session.questions()},
+            conditions=tuple(sorted(name for name, decision in latest.items()
+                                    if name.startswith("camera_") and decision.answer == YES)),
+            unknown={name: decision.reason for name, decision in latest.items()
+                     if not name.startswith("camera_") and decision.answer == UNKNOWN},
+            max_age_s=self._max_age_s, engine=session.engine,
+            converted_ms=percentiles(list(images.converted_ms) if images else []),
+            handled_ms=percentiles(list(images.handled_ms) if images else []))
+
+
+def main(args: list[str] | None = None) -> int:
+    """Run the node until a signal; 1 where it cannot be made."""
+    return run(lambda _stop: DecisionNode(), args, about=__doc__)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,150 @@
+"""
+Run one node as a process: SIGINT and SIGTERM end it with exit code 0, soon, without a traceback.
+
+The executor spins in a thread of its own and the main thread waits for the signal, so that a
+callback that takes long (a model that loads) delays no shutdown, and no KeyboardInterrupt is
+raised in the middle of one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from importlib import metadata
+
+import rclpy
+from rclpy.exceptions import ParameterException
+from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
+from rclpy.logging import get_logger
+from rclpy.node import Node
+from rclpy.signals import SignalHandlerOptions
+
+from ..files import resources
+
+PROFILES, OLD_PROFILES = "FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILES_FILE"
+TRANSPORTS = "FASTDDS_BUILTIN_TRANSPORTS"
+
+GRACE_S = 1.5
+"""Seconds from the signal after which the process ends even if a thread of it does not."""
+
+
+def run(make_node: Callable[[Callable[[], None]], Node], args: list[str] | None = None, *,
+        about: str | None = None) -> int:
+    """
+    Make a node, spin it until a signal, and return the process's exit code.
+
+    ``make_node`` is given a function that asks for the end, for nodes that finish by themselves.
+    A node may have a method ``close``, called before it is destroyed. Returns 1, with the reason
+    logged, where the node cannot be made (bad arguments, bad parameters), else 0.
+    With ``about`` (the node's documentation), ``--help`` prints that and starts nothing.
+    """
+    given = sys.argv[1:] if args is None else args
+    if about and not {"-h", "--help"}.isdisjoint(given):
+        print(f"usage: {os.path.basename(sys.argv[0])} --ros-args [-p NAME:=VALUE]... "
+              f"[-r FROM:=TO]... [--params-file FILE]\n\n{about.strip()}")
+        return 0
+    with _wake_on_signals() as (wait, stop):
+        try:
+            let_images_pass()
+            rclpy.init(args=args, signal_handler_options=SignalHandlerOptions.NO)
+            node = make_node(stop)
+        except (ParameterException, ValueError, OSError, RuntimeError) as error:
+            get_logger("vlm_decisions").fatal(f"cannot start: {error}")
+            rclpy.try_shutdown()
+            return 1
+        executor = SingleThreadedExecutor()
+        executor.add_node(node)
+        stopping = threading.Event()
+        thread = threading.Thread(target=_spin, args=(executor, node, stopping, stop),
+                                  name="executor", daemon=True)
+        thread.start()
+        wait()
+        deadline = threading.Timer(GRACE_S, _give_up)
+        deadline.daemon = True
+        deadline.start()
+        stopping.set()
+        close = getattr(node, "close", None)
+        if close is not None:
+            close()
+        executor.wake()
+        thread.join()
+        executor.remove_node(node)
+        executor.shutdown()
+        node.destroy_node()
+        rclpy.try_shutdown()
+        deadline.cancel()
+        deadline.join()
+        if len(threading.enumerate()) > 1:
+            # A model that still loads, say: the interpreter would wait for it or fall over it.
+            _give_up()
+    return 0
+
+
+def let_images_pass() -> None:
+    """
+    Give Fast DDS room for images in shared memory, where nobody chose otherwise.
+
+    config/fastdds.xml says why. It must happen before ``rclpy.init``.
+    """
+    middleware = os.environ.get("RMW_IMPLEMENTATION", "rmw_fastrtps_cpp")
+    chosen = {PROFILES, OLD_PROFILES, TRANSPORTS} & set(os.environ)
+    if middleware.startswith("rmw_fastrtps") and not chosen:
+        # Fast DDS 2 (up to Jazzy, rclpy 7) knows the old name only, Fast DDS 3 warns of it.
+        old = int(metadata.version("rclpy").partition(".")[0]) < 9
+        os.environ[OLD_PROFILES if old else PROFILES] = str(
+            resources.share_file("config", "fastdds.xml"))
+
+
+def _spin(executor: SingleThreadedExecutor, node: Node, stopping: threading.Event,
+          stop: Callable[[], None]) -> None:
+    """Spin until told to stop; an exception from a callback is logged and spinning goes on."""
+    pause_s = 0.05
+    while not stopping.is_set():
+        try:
+            executor.spin_once(timeout_sec=0.5)
+            pause_s = 0.05
+        except ExternalShutdownException:
+            break
+        except Exception:
+            if not stopping.is_set():
+                node.get_logger().error(f"error in a callback:\n{traceback.format_exc()}")
+                time.sleep(pause_s)
+                pause_s = min(2 * pause_s, 1.0)  # a fault at every turn must not flood the log
+    stop()
+
+
+@contextlib.contextmanager
+def _wake_on_signals() -> Iterator[tuple[Callable[[], None], Callable[[], None]]]:
+    """Yield (wait for a signal or stop, stop); put the signal handlers back afterwards."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    wakeup = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    old = {number: signal.signal(number, lambda *_: None)
+           for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def stop() -> None:
+        with contextlib.suppress(OSError):
+            os.write(writer, b"\0")
+
+    try:
+        yield (lambda: select.select([reader], [], []), stop)
+    finally:
+        signal.set_wakeup_fd(wakeup)
+        for number, handler in old.items():
+            signal.signal(number, handler)
+        os.close(reader)
+        os.close(writer)
+
+
+def _give_up() -> None:
+    """End the process: something native does not return. Decisions are flushed line by line."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)

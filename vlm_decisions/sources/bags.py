@@ -1,0 +1,279 @@
+"""
+Bags as a camera: images and the truth of a recording, from every kind of bag.
+
+    for frame in read_images("my_bag"): ...
+
+Reads rosbag2 folders (mcap and sqlite3, split, with message or file compression, with or without
+metadata.yaml), single storage files, and ROS 1 bags. Anything that cannot be read whole is a
+BagError; nothing yields less than the bag declares without an error.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Collection, Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ..frames import Frame
+from .bag_files import (
+    ZSTD,
+    BagError,
+    Raw,
+    StorageFile,
+    Topic,
+    check_count,
+    faults,
+    file_kind,
+    merged,
+    open_file,
+)
+from .images import ImageError, compressed_to_rgb, image_to_rgb
+
+__all__ = ["Bag", "BagError", "Topic", "read_images"]
+
+IMAGE = "sensor_msgs/msg/Image"
+COMPRESSED = "sensor_msgs/msg/CompressedImage"
+IMAGES = (IMAGE, COMPRESSED)
+STRING = "std_msgs/msg/String"
+SUFFIXES = (".mcap", ".db3", ".mcap.zstd", ".db3.zstd")
+
+
+class Bag:
+    """
+    A bag, open for reading. Close it, or use it in a `with` (file compression unpacks to disk).
+
+    `topics` lists what is there. Raises BagError.
+    """
+
+    def __init__(self, path: str | Path, *, partial: bool = False) -> None:
+        """
+        Find and open the files of the bag.
+
+        `path`: a folder with rosbag2 storage files, one such file, or a ROS 1 bag. `partial`:
+        read what is whole of a file that is cut off, and of a bag that misses some.
+        """
+        self.path = Path(path)
+        self._partial = partial
+        self._unpacked: tempfile.TemporaryDirectory | None = None
+        self._metadata: dict[str, Any] | None = None
+        if not self.path.exists():
+            raise BagError(f"{self.path}: there is no such bag")
+        try:
+            self._files = [self._open(file) for file in self._storage()]
+            self.topics = merged([file.topics() for file in self._files])
+        except BaseException:
+            self.close()
+            raise
+        if not self.topics and not self._declared():
+            raise BagError(f"{self.path}: the bag is empty: it holds no topic")
+
+    def messages(self, topics: Collection[str]) -> Iterator[Raw]:
+        """
+        Yield the undecoded messages of these topics, file after file.
+
+        Raises BagError: also at the end, if fewer were read than the bag declares, and where the
+        messages of a topic are not those of ROS.
+        """
+        for name in topics:
+            encoding = self.topic(name).encoding
+            if encoding not in ("cdr", "ros1"):
+                raise BagError(f"{self.path}: {name} is serialized as {encoding!r}; only ROS "
+                               "messages (cdr, ros1) can be read")
+        counts: Counter[str] = Counter()
+        for file in self._files:
+            for raw in file.messages(topics):
+                counts[raw.topic] += 1
+                if raw.data.startswith(ZSTD) and self.topic(raw.topic).encoding == "cdr":
+                    # No CDR message begins so: it is compressed by itself.
+                    raw = Raw(raw.topic, raw.log_ns, self._decompressed(raw, counts[raw.topic]))
+                yield raw
+        for name, declared in self._declared().items():
+            if name in topics and not self._partial:
+                check_count(self.path, f"metadata.yaml: {name}", declared, counts[name])
+
+    def decode(self, raw: Raw, number: int) -> Any:
+        """Return a message's fields; `number` (from 1) names it in errors. Raises BagError."""
+        topic = self.topic(raw.topic)
+        try:
+            store = _typestore(topic.encoding)
+            if topic.encoding == "ros1":
+                return store.deserialize_ros1(raw.data, topic.type)
+            return store.deserialize_cdr(raw.data, topic.type)
+        except Exception as error:  # damaged data makes it raise anything
+            raise BagError(f"{self.path}: message {number} of {topic.name} is damaged: "
+                           f"{str(error) or type(error).__name__}") from error
+
+    def to_cdr(self, raw: Raw) -> bytes:
+        """Return a message as ROS 2 serializes it. Raises BagError."""
+        topic = self.topic(raw.topic)
+        if topic.encoding == "cdr":
+            return raw.data
+        with faults(self.path):
+            # By ROS 2's definitions: their headers have no `seq`.
+            return bytes(_typestore("cdr").ros1_to_cdr(raw.data, topic.type))
+
+    def topic(self, name: str) -> Topic:
+        """Return a topic. Raises BagError that lists those there are."""
+        for topic in self.topics:
+            if topic.name == name:
+                return topic
+        raise BagError(f"{self.path}: there is no topic {name}; there are: {self._listed()}")
+
+    def image_topic(self, name: str | None = None) -> Topic:
+        """Return the topic of images, `name` where there are several. Raises BagError."""
+        if name is not None:
+            topic = self.topic(name)
+            if topic.type not in IMAGES:
+                raise BagError(f"{self.path}: {name} holds no images but {topic.type}; image "
+                               f"topics: {self._listed(IMAGES) or 'none'}")
+            return topic
+        found = [topic for topic in self.topics if topic.type in IMAGES]
+        if not found:
+            raise BagError(f"{self.path}: the bag holds no images; its topics: "
+                           f"{self._listed() or 'none'}")
+        filled = [topic for topic in found if topic.count != 0]
+        if len(filled) > 1:
+            raise BagError(f"{self.path}: the bag holds several image topics, choose one: "
+                           f"{self._listed(IMAGES)}")
+        return filled[0] if filled else found[0]
+
+    def images(self, topic: str | None = None, *, stamps: str = "header") -> Iterator[Frame]:
+        """
+        Yield the images as frames, `received_ns` being their time of recording.
+
+        `stamps`: `header`, or `arrival` for the time of recording. Raises BagError for the first
+        image that cannot be decoded, and if there is none at all.
+        """
+        if stamps not in ("header", "arrival"):
+            raise ValueError(f"stamps must be header or arrival, not {stamps!r}")
+        chosen = self.image_topic(topic)
+        number = 0
+        for number, raw in enumerate(self.messages([chosen.name]), 1):  # noqa: B007
+            msg = self.decode(raw, number)
+            try:
+                rgb = image_to_rgb(msg) if chosen.type == IMAGE else compressed_to_rgb(msg)
+            except ImageError as error:
+                raise BagError(f"{self.path}: image {number} of {chosen.name}: {error}") from error
+            stamp = msg.header.stamp
+            stamp_ns = stamp.sec * 1_000_000_000 + stamp.nanosec
+            if stamps == "arrival":
+                stamp_ns = raw.log_ns
+            elif stamp_ns == 0:
+                raise BagError(f"{self.path}: image {number} of {chosen.name} has no stamp in its "
+                               "header; its time of recording can be taken (stamps: arrival)")
+            yield Frame(rgb, stamp_ns, msg.header.frame_id, raw.log_ns)
+        if number == 0:
+            raise BagError(f"{self.path}: {chosen.name} holds no image; topics: {self._listed()}")
+
+    def close(self) -> None:
+        """Remove what was unpacked."""
+        if self._unpacked is not None:
+            self._unpacked.cleanup()
+            self._unpacked = None
+
+    def __enter__(self) -> Bag:
+        """Return the bag."""
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Close it."""
+        self.close()
+
+    # -- files -----------------------------------------------------------------------------------
+
+    def _storage(self) -> list[Path]:
+        if self.path.is_file():
+            return [self.path]
+        metadata = self.path / "metadata.yaml"
+        if metadata.exists():
+            self._metadata = _metadata(metadata)
+            names = [Path(name).name for name in self._metadata["relative_file_paths"]]
+            missing = [name for name in names if not (self.path / name).exists()]
+            if missing and not self._partial:
+                raise BagError(f"{self.path}: {len(missing)} of {len(names)} files that "
+                               f"metadata.yaml lists are missing: {', '.join(missing[:5])}")
+            files = [self.path / name for name in names if name not in missing]
+        else:
+            files = sorted((file for file in self.path.iterdir()
+                            if file.name.endswith(SUFFIXES)), key=_by_number)
+        if not files:
+            raise BagError(f"{self.path}: the folder holds no bag files ({', '.join(SUFFIXES)})")
+        return files
+
+    def _open(self, path: Path) -> StorageFile:
+        if file_kind(path) != "zstd":
+            return open_file(path, partial=self._partial)
+        import zstandard
+
+        if self._unpacked is None:
+            self._unpacked = tempfile.TemporaryDirectory(prefix="vlm_decisions_bag_")
+        target = Path(self._unpacked.name) / path.name.removesuffix(".zstd")
+        with faults(path), open(path, "rb") as packed, open(target, "wb") as unpacked:
+            with zstandard.ZstdDecompressor().stream_reader(packed) as stream:
+                shutil.copyfileobj(stream, unpacked)
+        return open_file(target, partial=self._partial, shown=path)
+
+    def _declared(self) -> dict[str, int]:
+        """Return the messages that the metadata declares, by topic."""
+        if self._metadata is None:
+            return {}
+        return {one["topic_metadata"]["name"]: int(one["message_count"])
+                for one in self._metadata["topics_with_message_count"]}
+
+    def _decompressed(self, raw: Raw, number: int) -> bytes:
+        import zstandard
+
+        try:
+            return zstandard.ZstdDecompressor().decompressobj().decompress(raw.data)
+        except zstandard.ZstdError as error:
+            raise BagError(f"{self.path}: message {number} of {raw.topic} cannot be "
+                           f"decompressed: {error}") from error
+
+    def _listed(self, types: Collection[str] = ()) -> str:
+        return ", ".join(str(topic) for topic in self.topics if not types or topic.type in types)
+
+
+def read_images(
+    path: str | Path, topic: str | None = None, *, stamps: str = "header", partial: bool = False
+) -> Iterator[Frame]:
+    """Yield the images of a bag as frames, in the bag's order. See Bag; raises BagError."""
+    with Bag(path, partial=partial) as bag:
+        yield from bag.images(topic, stamps=stamps)
+
+
+@lru_cache(maxsize=2)
+def _typestore(encoding: str) -> Any:
+    """Message types: those of images and strings are the same in all distributions."""
+    from rosbags.typesys import Stores, get_typestore
+
+    return get_typestore(Stores.ROS1_NOETIC if encoding == "ros1" else Stores.ROS2_HUMBLE)
+
+
+def _metadata(path: Path) -> dict[str, Any]:
+    """Read metadata.yaml of a rosbag2 folder. Raises BagError."""
+    with faults(path):
+        content = yaml.safe_load(path.read_text())
+    info = content.get("rosbag2_bagfile_information") if isinstance(content, dict) else None
+    if not isinstance(info, dict):
+        raise BagError(f"{path}: holds no rosbag2_bagfile_information")
+    for key in ("relative_file_paths", "topics_with_message_count"):
+        if not isinstance(info.get(key), list):
+            raise BagError(f"{path}: lacks the list '{key}'")
+    try:
+        _ = [(str(one["topic_metadata"]["name"]), int(one["message_count"]))
+             for one in info["topics_with_message_count"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise BagError(f"{path}: a topic lacks its name or message_count: {error}") from error
+    return info
+
+
+def _by_number(path: Path) -> list[Any]:
+    """Order split files as they were written: _2 before _10."""
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", path.name)]

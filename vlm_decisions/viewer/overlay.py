@@ -1,0 +1,111 @@
+"""Draw the decisions on a camera image, legible from 320 to 1920 pixels wide and beyond."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import cv2
+import numpy as np
+
+from ..decision import NO, UNCERTAIN, UNKNOWN, YES, Decision
+
+_FONT = cv2.FONT_HERSHEY_SIMPLEX
+_COLOURS = {YES: (90, 230, 110), NO: (205, 205, 205), UNCERTAIN: (255, 200, 60),
+            UNKNOWN: (255, 110, 90)}
+_OPTION = (110, 200, 255)
+_PLAIN = (235, 235, 235)
+_BAR = (70, 110, 160)
+_HEADINGS = ("question", "answer", "p", "age")
+
+
+def draw(image: np.ndarray, question_ids: Sequence[str], decisions: Mapping[str, Decision],
+         now_ns: int, *, title: str = "") -> np.ndarray:
+    """
+    Return a copy of ``image`` (uint8 RGB, (H, W, 3)) with a table of the latest decisions.
+
+    A row names the question, its answer, p as number and bar, and the age of the evidence at
+    ``now_ns``, seconds. A question without a decision shows dots. Camera health comes first and
+    shows only what is wrong. Rows that do not fit are counted in the last one.
+    """
+    out = image.copy()
+    height, width = out.shape[:2]
+    size = _Size(width)
+    rows = [_row(decision.question_id, decision, now_ns) for decision in decisions.values()
+            if decision.question_id.startswith("camera_") and decision.answer != NO]
+    rows += [_row(question_id, decisions.get(question_id), now_ns) for question_id in question_ids]
+    room = max(1, (height - size.pad) // size.line - 1)
+    if len(rows) > room:
+        hidden = len(rows) - room + 1
+        rows = [*rows[:room - 1], (f"+ {hidden} more", "", math.nan, "", _PLAIN)]
+    head = (title or _HEADINGS[0], *_HEADINGS[1:])
+    columns = [max(size.width_of(text) for text in texts) for texts in (
+        [head[1], *(row[1] for row in rows)], ["0.00"], [head[3], "0.0s", *(r[3] for r in rows)])]
+    names = max(size.width_of(text) for text in [head[0], *(row[0] for row in rows)])
+    # p and age are always whole; name and answer share what is left, the shorter one unclipped.
+    room = width - 2 * size.pad - sum(columns[1:]) - 3 * size.gap
+    names = max(size.gap, min(names, max(room - columns[0], room // 2)))
+    columns[0] = max(size.gap, min(columns[0], room - names))
+    left = [size.pad, size.pad + names + size.gap]
+    left += [left[1] + columns[0] + size.gap]
+    left += [left[2] + columns[1] + size.gap]
+
+    bottom = min(height, size.pad + (len(rows) + 1) * size.line)
+    panel = out[:bottom, :min(width, left[3] + columns[2] + size.pad)]
+    panel[:] = panel // 4
+    for number, (name, answer, p, age, colour) in enumerate(
+            [(*head[:2], math.nan, head[3], _PLAIN), *rows]):
+        base = size.pad + number * size.line + size.cap
+        if math.isfinite(p):
+            right = left[2] + round(columns[1] * min(max(p, 0.0), 1.0))
+            cv2.rectangle(out, (left[2], base - size.cap - 1), (right, base + 1), _BAR, -1)
+        value = f"{p:.2f}" if math.isfinite(p) else ("p" if number == 0 else "")
+        size.put(out, size.clip(name, names), left[0], base, _PLAIN)
+        size.put(out, size.clip(answer, columns[0]), left[1], base, colour)
+        size.put(out, value, left[2], base, _PLAIN)
+        size.put(out, age, left[3], base, _PLAIN)
+    return out
+
+
+def _row(name: str, decision: Decision | None,
+         now_ns: int) -> tuple[str, str, float, str, tuple[int, int, int]]:
+    if decision is None:
+        return name, "...", math.nan, "", _PLAIN
+    age_s = max(0.0, (now_ns - decision.t_end_ns) / 1e9)
+    age = f"{age_s:.1f}s" if age_s < 99.95 else ">99s"
+    colour = _COLOURS.get(decision.answer, _OPTION)
+    if name.startswith("camera_") and decision.answer == YES:
+        colour = _COLOURS[UNKNOWN]
+    return name, decision.answer, decision.p, age, colour
+
+
+class _Size:
+    """Sizes in pixels that follow from the image's width."""
+
+    def __init__(self, width: int) -> None:
+        self.cap = max(8, round(width / 64))
+        self.line = round(self.cap * 1.75)
+        self.pad = max(2, self.cap // 2)
+        self.gap = round(self.cap * 0.9)
+        self.thickness = max(1, round(self.cap / 10))
+        self._scale = self.cap / cv2.getTextSize("H", _FONT, 1.0, 1)[0][1]
+
+    def width_of(self, text: str) -> int:
+        return cv2.getTextSize(_ascii(text), _FONT, self._scale, self.thickness)[0][0]
+
+    def clip(self, text: str, room: int) -> str:
+        if self.width_of(text) <= room:
+            return text
+        while text and self.width_of(text + "..") > room:
+            text = text[:-1]
+        return text + ".."
+
+    def put(self, image: np.ndarray, text: str, x: int, base: int,
+            colour: tuple[int, int, int]) -> None:
+        cv2.putText(image, _ascii(text), (x, base), _FONT, self._scale, colour, self.thickness,
+                    cv2.LINE_AA)
+
+
+def _ascii(text: str) -> str:
+    """Replace what OpenCV's font has no glyph for."""
+    return text.encode("ascii", "replace").decode("ascii")
