@@ -54,6 +54,15 @@ def test_what_is_not_there_or_cannot_be_read(tmp_path):
         list(broken.groups())
 
 
+def test_a_picture_that_lost_half_of_its_data_is_refused(tmp_path, capfd):
+    whole = cv2.imencode(".jpg", square(0.5)[..., ::-1])[1].tobytes()
+    (tmp_path / "half.jpg").write_bytes(whole[:len(whole) // 2] + b"\xff\xd9")
+    (recording,) = find_recordings(folders=[tmp_path])
+    with pytest.raises(SourceError, match=r"half.jpg: damaged JPEG"):
+        list(recording.groups())
+    assert capfd.readouterr() == ("", "")
+
+
 def test_two_of_one_name(tmp_path):
     for name in ("one", "two"):
         (tmp_path / name).mkdir()

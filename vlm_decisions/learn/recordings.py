@@ -10,6 +10,7 @@ from pathlib import Path
 import cv2
 
 from ..frames import NS, Frame, Group, Sampler
+from ..sources.pictures import ImageError, read_picture
 from ..sources.video import SourceError, VideoFile
 
 PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp")
@@ -97,10 +98,10 @@ def _below(folder: Path) -> Iterator[Recording]:
 
 def _picture(path: Path, name: str) -> Recording:
     def frames() -> Iterator[Frame]:
-        image = cv2.imread(str(path), cv2.IMREAD_COLOR)  # applies the EXIF orientation
-        if image is None:
-            raise SourceError(f"{path} is no picture that can be decoded")
-        yield Frame(cv2.cvtColor(image, cv2.COLOR_BGR2RGB), 0)
+        try:
+            yield Frame(read_picture(path), 0)
+        except ImageError as error:
+            raise SourceError(f"{path}: {error}") from error
 
     return Recording(name, _identity(path), frames, still=True, duration_s=0.0)
 
