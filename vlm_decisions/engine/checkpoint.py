@@ -17,8 +17,8 @@ import mlx.core as mx
 import numpy as np
 from mlx.utils import tree_flatten
 
-from vlm_decisions.engine.errors import CheckpointError
-from vlm_decisions.engine.families import Family, family_of
+from .errors import CheckpointError
+from .families import Family, family_of
 
 EMBEDDED: Final = {"sim_desk": Path(__file__).parent.parent / "models" / "sim_desk"}
 _HUB_NAME: Final = re.compile(r"[\w.-]+/[\w.-]+")

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 import mlx.core as mx
 import mlx.nn as nn
 
-from vlm_decisions.engine.layout import Layout, Want
-from vlm_decisions.engine.positions import Rotary
-from vlm_decisions.engine.state import DeltaState, KVState, State
+from .layout import Layout, Want
+from .positions import Rotary
+from .state import DeltaState, KVState, State
 
 
 class Mixer(Protocol):

@@ -9,18 +9,18 @@ from typing import Final
 import mlx.core as mx
 import numpy as np
 
-from vlm_decisions.engine import allocator, blas
-from vlm_decisions.engine import checkpoint as checkpoints
-from vlm_decisions.engine.errors import EngineError, FrameError, GroupError, QueryError
-from vlm_decisions.engine.forward import EMPTY_TREE, Line, check_context, join, run
-from vlm_decisions.engine.pixels import check_frame, read_settings
-from vlm_decisions.engine.positions import group_layout, group_span, text_positions
-from vlm_decisions.engine.prompt import PromptError, PromptTemplate, QuestionTokens
-from vlm_decisions.engine.readout import Query, Readout, read
-from vlm_decisions.engine.state import State
-from vlm_decisions.engine.stream import Stream
-from vlm_decisions.engine.tree import Tree, build_tree
-from vlm_decisions.engine.vision import VisionEncoder, VisionGroup
+from . import allocator, blas
+from . import checkpoint as checkpoints
+from .errors import EngineError, FrameError, GroupError, QueryError
+from .forward import EMPTY_TREE, Line, check_context, join, run
+from .pixels import check_frame, read_settings
+from .positions import group_layout, group_span, text_positions
+from .prompt import PromptError, PromptTemplate, QuestionTokens
+from .readout import Query, Readout, read
+from .state import State
+from .stream import Stream
+from .tree import Tree, build_tree
+from .vision import VisionEncoder, VisionGroup
 
 TREES_KEPT: Final = 64  # sets of questions whose tree is remembered
 SMALL: Final = 512  # hidden size below which one BLAS thread is faster than several

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final
 
-from vlm_decisions.engine import fastmath
-from vlm_decisions.engine.attend import FullAttention
-from vlm_decisions.engine.decoder import Decoder, Layer
-from vlm_decisions.engine.delta import DeltaNet
-from vlm_decisions.engine.errors import FamilyError
-from vlm_decisions.engine.positions import Rotary
+from . import fastmath
+from .attend import FullAttention
+from .decoder import Decoder, Layer
+from .delta import DeltaNet
+from .errors import FamilyError
+from .positions import Rotary
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import Final
 import mlx.core as mx
 import numpy as np
 
-from vlm_decisions.engine import blas
+from . import blas
 
 ON_CPU: Final = mx.default_device() == mx.Device(mx.cpu)
 BLOCK: Final = 1 << 15  # elements: 128 KiB of float32

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from vlm_decisions.engine.errors import CheckpointError, FrameError
+from .errors import CheckpointError, FrameError
 
 DEFAULT_PIXEL_BUDGET: Final = 224 * 224
 MAX_ASPECT: Final = 200  # as in the reference processor

@@ -16,11 +16,11 @@ from typing import Any, Final, Protocol
 
 import mlx.core as mx
 
-from vlm_decisions.engine.errors import EngineError, GroupError
-from vlm_decisions.engine.forward import Line
-from vlm_decisions.engine.readout import Query, Readout
-from vlm_decisions.engine.state import State
-from vlm_decisions.engine.vision import VisionGroup
+from .errors import EngineError, GroupError
+from .forward import Line
+from .readout import Query, Readout
+from .state import State
+from .vision import VisionGroup
 
 MODES: Final = ("stream", "window")
 REBUILDS: Final = ("idle", "inline")

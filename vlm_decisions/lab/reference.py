@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import mlx.core as mx
 import numpy as np
 
-from vlm_decisions.engine.engine import Engine
-from vlm_decisions.engine.readout import Query, softmax
-from vlm_decisions.engine.vision import VisionGroup
+from ..engine.engine import Engine
+from ..engine.readout import Query, softmax
+from ..engine.vision import VisionGroup
 
 
 @dataclass(frozen=True)
