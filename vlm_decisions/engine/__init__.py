@@ -23,14 +23,15 @@ from .errors import (
 blas.ensure()
 
 if TYPE_CHECKING:
-    from .engine import Engine, Prefix
+    from .asking import Prefix
+    from .engine import Engine
     from .readout import Query, Readout
     from .stream import Stream
     from .vision import VisionGroup
 
 _LAZY = {
     "Engine": "engine",
-    "Prefix": "engine",
+    "Prefix": "asking",
     "Query": "readout",
     "Readout": "readout",
     "Stream": "stream",

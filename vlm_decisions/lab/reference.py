@@ -115,7 +115,7 @@ def _forward(
     config = model.config
     embeds, _ = model.merge_input_ids_with_image_features(
         features,
-        language.model.embed_tokens(ids),
+        language.model.embed_tokens(ids).astype(language.model.norm.weight.dtype),
         ids,
         config.image_token_index,
         config.video_token_index,
