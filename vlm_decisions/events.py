@@ -27,6 +27,7 @@ from typing import Any, Protocol
 from .decision import HEALTH_IDS, NO, UNCERTAIN, UNKNOWN, YES, Decision
 from .files.yaml_records import Record, Shape
 from .frames import NS
+from .texts import normal
 
 MAX_EVENTS = 64
 MAX_STATES = 32
@@ -41,12 +42,12 @@ _NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9]*(_[a-zA-Z0-9]+)*")
 
 _TRANSITION = Shape(
     known=("from", "to", "when", "hold_s", "refractory_s", "count"),
-    texts=("from", "to", "count"),
+    literals=("from", "to", "count"),
     tables=("when",),
 )
 SHAPE = Shape(
     known=("id", "states", "transitions", "on_unknown"),
-    texts=("id", "states", "on_unknown"),
+    literals=("id", "states", "on_unknown"),
     nested={"transitions": _TRANSITION},
 )
 
@@ -88,6 +89,11 @@ class Transition:
     hold_s: float = 0.0
     refractory_s: float = 0.0
     count: str = ""
+
+    def __post_init__(self) -> None:
+        """Put the answers into the form in which questions hold theirs."""
+        answers = {name: tuple(map(normal, fit)) for name, fit in self.when.items()}
+        object.__setattr__(self, "when", answers)
 
     def to_dict(self) -> dict[str, Any]:
         """Return what differs from the defaults, as YAML holds it."""

@@ -24,6 +24,7 @@ from .events import MAX_EVENTS, EventError, EventSpec, read_event
 from .events import SHAPE as EVENT_SHAPE
 from .files import resources
 from .files.yaml_records import Record, RecordError, Shape, read_sections, unknown_key
+from .texts import comparable, is_visible, normal
 
 KINDS = ("yes_no", "choice")
 TIERS = ("auto", "heads", "vlm")
@@ -133,17 +134,18 @@ class Question:
 
     def _plain(self, field: str, value: Any, limit: int) -> str:
         if not isinstance(value, str):
-            hint = " (YAML reads a bare yes, no, on or off as a boolean: quote it)"
-            raise self._error(
-                field, f"must be text, not {value!r}{hint if isinstance(value, bool) else ''}"
-            )
-        value = value.strip()
-        if not value:
-            raise self._error(field, "is empty")
-        if len(value) > limit:
-            raise self._error(field, f"has {len(value)} characters, the limit is {limit}")
+            hint = "in YAML, quote the text"
+            if isinstance(value, bool):
+                hint = "YAML reads a bare yes, no, on or off as a boolean: quote it"
+            raise self._error(field, f"must be text, not {value!r} ({hint})")
         if any(ord(c) < 32 and c not in "\t\n\r" or 0xD800 <= ord(c) <= 0xDFFF for c in value):
             raise self._error(field, "holds control characters or is not valid Unicode")
+        value = normal(value)
+        if not is_visible(value):
+            unseen = f": it holds only invisible characters, {value[:8]!a}" if value else ""
+            raise self._error(field, f"is empty{unseen}")
+        if len(value) > limit:
+            raise self._error(field, f"has {len(value)} characters, the limit is {limit}")
         return value
 
     def _checked_options(self) -> tuple[str, ...]:
@@ -160,7 +162,7 @@ class Question:
         options = tuple(self._plain("options", option, MAX_OPTION) for option in self.options)
         seen: set[str] = set()
         for option in options:
-            key = " ".join(option.casefold().split())
+            key = comparable(option)
             if key in seen:
                 raise self._error("options", f"name '{option}' twice")
             if key in _RESERVED_OPTIONS:
@@ -199,7 +201,10 @@ class Question:
 
 
 FIELDS = tuple(field.name for field in dataclasses.fields(Question))
-_SHAPES = {"questions": Shape(FIELDS), "events": EVENT_SHAPE}
+_SHAPES = {
+    "questions": Shape(FIELDS, texts=("text", "options"), strings=("id", "kind", "head")),
+    "events": EVENT_SHAPE,
+}
 
 
 def check_id(question_id: Any) -> str:

@@ -193,6 +193,23 @@ def test_events_survive_saving(tmp_path):
     assert again.events == questions.events and list(again) == list(questions)
 
 
+def test_answers_are_compared_in_their_composed_form():
+    book = QuestionBook.loads(
+        "questions:\n- {id: place, text: Where?, kind: choice, options: [caf\u00e9, bar]}\n"
+        "events:\n- id: out\n  states: [a, b]\n  transitions:\n"
+        "  - {from: a, to: b, when: {place: cafe\u0301}}\n".replace("Where?", "'Where?'")
+    )
+    assert book.events[0].transitions[0].when == {"place": ("caf\u00e9",)}
+
+
+def test_an_answer_that_yaml_cuts_is_refused():
+    with pytest.raises(QuestionError, match=r"^q:8: YAML reads only 'shelf' .* quote the text"):
+        QuestionBook.loads(
+            "questions:\n- {id: at, text: Q, kind: choice, options: [shelf, 'shelf #3']}\n"
+            "events:\n- id: out\n  states: [a, b]  # two\n  transitions:\n  - when:\n"
+            "      at: shelf #3\n    from: a\n    to: b\n", "q")
+
+
 def test_a_question_that_an_event_listens_to_stays_and_keeps_its_answers():
     questions = QuestionBook.loads(DRINK)
     with pytest.raises(QuestionError, match="event 'drink' listens to it"):

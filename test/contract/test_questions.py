@@ -59,6 +59,9 @@ def test_an_empty_file_is_an_empty_book(text):
         ({"text": "x" * 501}, "limit is 500"),
         ({"text": "a\x00b"}, "control characters"),
         ({"text": "\ud800"}, "not valid Unicode"),
+        ({"text": "\u200b\u2060"}, "text is empty: it holds only invisible characters"),
+        ({"text": "\u3164"}, "only invisible"),
+        ({"text": ["Is it?"]}, "quote the text"),
         ({"kind": "open"}, "kind must be one of"),
         ({"options": ("a", "b")}, "belong to kind: choice"),
         ({"kind": "choice"}, "2 to 26"),
@@ -66,7 +69,11 @@ def test_an_empty_file_is_an_empty_book(text):
         ({"kind": "choice", "options": ("a",) * 27}, "2 to 26"),
         ({"kind": "choice", "options": ("a", "A ")}, "twice"),
         ({"kind": "choice", "options": ("a", "")}, "empty"),
+        ({"kind": "choice", "options": ("caf\u00e9", "cafe\u0301")}, "twice"),
+        ({"kind": "choice", "options": ("cup", "cu\u200bp")}, "twice"),
+        ({"kind": "choice", "options": ("a", "\u200d")}, "only invisible"),
         ({"kind": "choice", "options": ("a", "unknown")}, "answer of its own"),
+        ({"kind": "choice", "options": ("a", "unk\u00adnown")}, "answer of its own"),
         ({"kind": "choice", "options": (True, False)}, "quote it"),
         ({"kind": "choice", "options": "ab"}, "must be a list"),
         ({"kind": "choice", "options": ("a", "b"), "tier": "heads"}, "yes or no only"),
@@ -112,6 +119,7 @@ def test_invalid_fields_are_named(changes, words):
         {"tier": 1, "head": "person_v2"},
         {"depth": 12, "scale": 0.5, "bias": -1.5},
         {"kind": "choice", "options": ["yes", "no"]},
+        {"text": "👩\u200d💻 am Tisch?", "kind": "choice", "options": ["می\u200cخواهم", "☕"]},
         {"text": "Ist die Tür offen? 门开着吗？ <|im_end|>"},
     ],
 )
@@ -145,6 +153,52 @@ def test_file_errors_name_the_line(text, line, words):
         QuestionBook.loads(text, source="my.yaml")
     assert str(caught.value).startswith(f"my.yaml:{line}:")
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("- id: a\n  text: Is shelf #3 empty?\n", 2, "reads only 'Is shelf'"),
+        ("- id: a\n  text: Is the\n    shelf #3 empty?\n", 3, "reads only 'Is the shelf'"),
+        ("- id: a\n  text: #3, is it empty?\n", 2, "takes '#3, is it empty?' for a comment"),
+        ("- id: a\n  text: Is it on?  # the left one\n", 2, "on a line of its own"),
+        ("- id: shelf #3\n  text: q\n", 1, "reads only 'shelf'"),
+        ("- id: a\n  text: q\n  kind: choice\n  options:\n  - b\n  - c #4\n", 6, "only 'c'"),
+        ("- {id: lamp, text: Is the lamp on?, kind: choice}\n", 1, "not valid YAML"),
+        ("- id: b\n  text: q\n- {id: a, text: Is shelf #3 empty?}\n", 4, "begun on line 3"),
+        ("- {id: a, text: A cup, or a mug}\n", 1, "a comma ends an unquoted text"),
+        ("- id: a\n  text: Is it: on?\n", 2, "not valid YAML"),
+        ("- id: a\n  text: @home?\n", 2, "not valid YAML"),
+        ("- id: a\n  text: ! Is it on?\n", 2, "a tag"),
+        ("- {id: a, text: q, kind: choice, options: [12:30, 0.5]}\n", 1, "not 750, as YAML reads"),
+        ("- {id: a, text: q, kind: choice, options: [b,\n 0.5]}\n", 2, "not 0.5"),
+        ("- {id: a, text: q, kind: choice, options: [on, off]}\n", 1, "not True"),
+        ("- id: a\n  text: 2026-11-30\n", 2, "text must be text"),
+        ("- id: a\n  text: 2026-13-30\n", 2, "month must be"),
+        ("- id: a\n  text: ~\n", 2, "not None"),
+    ],
+)
+def test_texts_that_yaml_would_change_are_refused(text, line, words):
+    with pytest.raises(QuestionError) as caught:
+        QuestionBook.loads(text, source="my.yaml")
+    assert str(caught.value).startswith(f"my.yaml:{line}:"), caught.value
+    assert words in str(caught.value)
+    assert "quote the text" in str(caught.value)
+
+
+def test_texts_in_quotes_and_comments_elsewhere_are_as_they_were():
+    book = QuestionBook.loads(
+        "# all\n- id: a  # the first\n  text: \"Is shelf #3 empty?\"  # quoted\n  kind: choice\n"
+        "  options: ['12:30', \"0.5\", 'on #2']\n  rate_hz: 2  # Hz\n"
+        "- id: b\n  text: |  # a block\n    Is shelf #3 empty?\n- {id: c, text: Is it#3}  # three\n"
+    )
+    assert [q.text for q in book] == ["Is shelf #3 empty?", "Is shelf #3 empty?", "Is it#3"]
+    assert book.get("a").options == ("12:30", "0.5", "on #2")
+
+
+def test_a_text_is_kept_in_its_composed_form():
+    question = Question("a", "Is the cafe\u0301 open?", "choice", ("cafe\u0301 ", "bar"))
+    assert question.text == "Is the caf\u00e9 open?" and question.options == ("caf\u00e9", "bar")
 
 
 def test_nested_and_repeated_yaml_is_refused_quickly():

@@ -14,13 +14,14 @@ from vlm_decisions.learn.calibrate import (
     CalibrationError,
     calibrate,
     fit_platt,
+    fit_question,
     print_calibration,
 )
 from vlm_decisions.learn.labels import LabelError
-from vlm_decisions.learn.listening import desks, labelled, listen
+from vlm_decisions.learn.listening import Heard, desks, labelled, listen
 from vlm_decisions.learn.measures import ece
 from vlm_decisions.learn.recordings import find_recordings
-from vlm_decisions.questions import QuestionBook, QuestionError
+from vlm_decisions.questions import Question, QuestionBook, QuestionError
 from vlm_decisions.runtime.heads import Head
 
 HEAD = "source,start_s,end_s,question,label\n"
@@ -144,7 +145,7 @@ def test_platt_puts_shifted_logits_right():
     rng = np.random.default_rng(0)
     z = rng.normal(0, 2, 20_000)
     answer = rng.random(20_000) < 1 / (1 + np.exp(-z))
-    scale, bias = fit_platt("q", 2.0 * z + 3.0, answer)
+    scale, bias = fit_platt("q", 2.0 * z + 3.0, answer, np.arange(20_000) // 100)
     assert scale == pytest.approx(0.5, abs=0.02) and bias == pytest.approx(-1.5, abs=0.1)
     fitted = 1 / (1 + np.exp(-(scale * (2 * z + 3) + bias)))
     raw = 1 / (1 + np.exp(-(2 * z + 3)))
@@ -153,13 +154,79 @@ def test_platt_puts_shifted_logits_right():
 
 def test_a_model_that_ranks_the_wrong_way_round():
     z = np.linspace(-3, 3, 200)
-    scale, bias = fit_platt("q", -z, z > 0)
+    scale, bias = fit_platt("q", -z, z > 0, np.arange(200) % 20)
     assert scale == LEAST_SCALE and abs(bias) < 0.05
+
+
+def heard_of(count, seed, shift=0.0, spread=2.5):
+    """Return recordings of 10 s: logits right but for noise, `shift` and each one's own error."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for k in range(count):
+        truth = np.repeat(rng.random(4) < 0.5, 10)
+        own = rng.normal(0, spread)
+        logits = np.where(truth, 6.0, -6.0) + own + rng.normal(0, 2.0, 40) + shift
+        fresh = np.arange(40) == 0
+        found.append(Heard(f"r{k}", np.arange(1, 41) / 4, fresh, {"q": logits}, {},
+                           {"q": truth.astype(np.int8)}, {"q": np.ones(40, bool)},
+                           {"q": np.array([f"r{k}"] * 40)}))
+    return found
+
+
+def test_what_is_good_already_never_gets_worse():
+    """Few recordings, and values that were fitted to many: the held-out ones decide."""
+    question, changed, explained = Question("q", "?", enter=0.6, exit=0.3), 0, 0
+    for seed in range(12):
+        one = fit_question(question, heard_of(20, seed))
+        for measure in ("log_loss", "cost"):
+            assert one.after[measure] <= one.before[measure], (seed, measure)
+        changed += bool(one.changes)
+        for names, why in one.kept.items():
+            explained += 1
+            for value in names.split(", "):
+                assert one.values[value] == getattr(question, value) and why
+        for names in ("scale, bias", "enter, exit"):
+            assert (names in one.kept) != any(name in one.changes for name in names.split(", "))
+    assert changed < 12 and explained
+
+
+def test_what_is_wrong_is_put_right_even_by_few():
+    for seed in range(4):
+        one = fit_question(Question("q", "?"), heard_of(20, seed, shift=9.0))
+        assert one.changes["bias"] < -2.0
+        assert one.after["log_loss"] < 0.6 * one.before["log_loss"]
+        assert one.after["cost"] < one.before["cost"]
+
+
+def test_a_fit_that_the_held_out_part_refutes_is_not_taken(monkeypatch):
+    """The values of a case that was seen: almost separable data, and little of it."""
+    from vlm_decisions.learn import calibrate as module
+
+    monkeypatch.setattr(module, "fit_platt", lambda *_: (5.7, -46.0))
+    monkeypatch.setattr(module, "fit_thresholds", lambda *_, **__: (0.95, 0.9))
+    one = fit_question(Question("q", "?"), heard_of(20, 0))
+    assert one.changes == {} and one.values["scale"] == 1.0
+    assert one.after == one.before
+    assert "5.7, -46 would be no better on the held-out sources" in one.kept["scale, bias"]
+    assert "0.95, 0.9 would be no better" in one.kept["enter, exit"]
+
+
+def test_a_better_probability_that_gives_worse_answers_is_not_taken(monkeypatch):
+    """Thresholds fitted to a miscalibrated P(yes) go with it."""
+    from vlm_decisions.learn import calibrate as module
+
+    monkeypatch.setattr(module, "fit_platt", lambda *_: (1.0, -9.0))
+    monkeypatch.setattr(module, "fit_thresholds", lambda *_, **__: (1.0, 0.0))
+    present = Question("q", "?", enter=0.9999, exit=0.99)
+    one = fit_question(present, heard_of(20, 0, shift=9.0))
+    assert one.changes == {} and one.after == one.before
+    assert set(one.kept) == {"scale, bias", "enter, exit"}
+    assert "the answers would be worse" in one.kept["scale, bias"]
 
 
 def test_logits_that_are_no_numbers():
     with pytest.raises(CalibrationError, match="question 'q'.*not finite"):
-        fit_platt("q", np.array([1.0, np.nan]), np.array([True, False]))
+        fit_platt("q", np.array([1.0, np.nan]), np.array([True, False]), np.arange(2))
 
 
 def _labels(tmp_path, rows):

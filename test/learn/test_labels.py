@@ -36,6 +36,17 @@ def test_clips_and_columns_in_any_order(tmp_path):
     assert labels[0].start_s == 1.0
 
 
+def test_names_that_look_the_same_are_the_same(tmp_path):
+    """File systems decompose letters, and zero-width characters come with copied text."""
+    labels = read_labels(write(tmp_path, "\u200bsource,start_s,end_s,question,label,clip\n"
+                               "cafe\u0301.mp4,0,1,cup,yes\u200b,cafe\u0301\n"
+                               "caf\u00e9.mp4,1,2,cup,no,caf\u00e9\n"
+                               "caf\u00e9.mp4,2,3,cup,no,\u200b\n"))
+    assert {label.source for label in labels} == {"caf\u00e9.mp4"}
+    assert [label.clip for label in labels] == ["caf\u00e9", "caf\u00e9", "caf\u00e9.mp4"]
+    assert [label.answer for label in labels] == [True, False, False]
+
+
 @pytest.mark.parametrize(("text", "named"), [
     ("", "holds no labels"),
     ("# nothing\n", "holds no labels"),
@@ -46,6 +57,8 @@ def test_clips_and_columns_in_any_order(tmp_path):
     (HEAD.strip() + ",label\n", "appears twice"),
     (HEAD + "a.mp4,0,1,person\n", "csv:2: 4 cells, the header has 5"),
     (HEAD + ",0,1,person,yes\n", "csv:2: source is empty"),
+    (HEAD + "\u200b,0,1,person,yes\n", "csv:2: source is empty"),
+    (HEAD + "a.mp4,0,1,per\u200bson,yes\n", "csv:2: question id 'per\\u200bson' is not a ROS"),
     (HEAD + "a.mp4,x,1,person,yes\n", "csv:2: start_s must be seconds from 0 on, not 'x'"),
     (HEAD + "a.mp4,-1,1,person,yes\n", "start_s must be seconds"),
     (HEAD + "a.mp4,0,nan,person,yes\n", "end_s must be seconds"),

@@ -35,6 +35,15 @@ def test_a_picture_is_a_group_of_itself(tmp_path):
     assert group.frames[0] is group.frames[1]
 
 
+def test_a_decomposed_file_name_is_the_composed_one(tmp_path):
+    cv2.imwrite(str(tmp_path / "cafe\u0301.png"), square(0.5)[..., ::-1])
+    (recording,) = find_recordings(folders=[tmp_path])
+    assert recording.name == "caf\u00e9.png" and len(list(recording.frames())) == 1
+    cv2.imwrite(str(tmp_path / "caf\u00e9.png"), square(0.5)[..., ::-1])
+    with pytest.raises(SourceError, match="two recordings are called 'caf\u00e9.png'"):
+        find_recordings(folders=[tmp_path])
+
+
 def test_what_is_not_there_or_cannot_be_read(tmp_path):
     with pytest.raises(SourceError, match="there is no file"):
         find_recordings([tmp_path / "absent.mp4"])
@@ -52,6 +61,15 @@ def test_what_is_not_there_or_cannot_be_read(tmp_path):
     (broken,) = find_recordings(folders=[_only(tmp_path, "broken.png")])
     with pytest.raises(SourceError, match="broken.png"):
         list(broken.groups())
+
+
+def test_a_picture_that_lost_half_of_its_data_is_refused(tmp_path, capfd):
+    whole = cv2.imencode(".jpg", square(0.5)[..., ::-1])[1].tobytes()
+    (tmp_path / "half.jpg").write_bytes(whole[:len(whole) // 2] + b"\xff\xd9")
+    (recording,) = find_recordings(folders=[tmp_path])
+    with pytest.raises(SourceError, match=r"half.jpg: damaged JPEG"):
+        list(recording.groups())
+    assert capfd.readouterr() == ("", "")
 
 
 def test_two_of_one_name(tmp_path):

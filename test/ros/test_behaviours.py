@@ -149,6 +149,7 @@ BAD = [
     (lambda: AnswerIs("x", "person", max_age_s=math.nan), "max_age_s must be above 0"),
     (lambda: AnswerIs("x", "person", when_lapsed=Status.SUCCESS), "must be FAILURE or RUNNING"),
     (lambda: AskOnce("x", " "), "the text is empty"),
+    (lambda: AskOnce("x", "\u200b"), "the text is empty"),
     (lambda: AskOnce("x", "Open?", timeout_s=0.0), "timeout_s must be above 0"),
     (lambda: AskOnce("x", "Open?", "maybe"), "cannot be answered 'maybe', only by yes, no"),
     (lambda: AskOnce("x", "What?", "red", options=["green", "blue"]), "only by green, blue"),
@@ -159,6 +160,13 @@ BAD = [
 def test_settings_that_make_no_sense_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_answers_are_compared_as_the_node_gives_them():
+    """It composes letters and leaves blanks at the ends out."""
+    assert AnswerIs("x", "place", ["cafe\u0301", "bar "]).answers == ("caf\u00e9", "bar")
+    leaf = AskOnce("x", "Where?", "cafe\u0301", options=["caf\u00e9", "bar"])
+    assert leaf.answers == ("caf\u00e9",) and leaf.options == ["caf\u00e9", "bar"]
 
 
 def test_setup_without_a_node_says_what_is_missing():

@@ -123,7 +123,7 @@ def test_changing_resolution_and_long_streams_are_taken(engine):
     assert len([d for d in decisions if d.question_id == "person"]) == 13
 
 
-def test_after_a_pass_that_fails_half_way_answers_are_again_those_of_the_engine(engine, monkeypatch):
+def test_after_a_pass_that_fails_answers_are_the_engines_again(engine, monkeypatch):
     frames = list(moving_frames(12))
     run, passes = engine.run, iter(range(100))
 

@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 from material import material
 
+from vlm_decisions.sources import pictures
 from vlm_decisions.sources.images import (
     MAX_PIXELS,
     SUPPORTED,
     ImageError,
     compressed_to_rgb,
     image_to_rgb,
+    range_hint,
 )
 
 RNG = np.random.default_rng(7)
@@ -113,6 +115,47 @@ def test_bayer_flat_colour_is_exact_to_the_border(pattern, size):
     for big in (False, True):
         got = image_to_rgb(message(f"bayer_{pattern}16", mosaic_of(wide, pattern), big=big))
         np.testing.assert_array_equal(got, rgb)
+
+
+@pytest.mark.parametrize("low, high, most", [(0, 1023, 255), (0, 4095, 255), (0, 16383, 255),
+                                             (7200, 8475, 255), (0, 65535, 33)])
+def test_the_range_of_a_16_bit_sensor(low, high, most):
+    """What the sensor really uses becomes 0 to 255; a full range would leave it nearly grey."""
+    grey = np.arange(256).reshape(16, 16)
+    sent = (7200 + 5 * grey) if most == 33 else np.rint(low + grey * (high - low) / 255)
+    sent = sent.astype(np.uint16)[..., None]
+    png = encode(sent[..., 0], ".png")
+    wanted = exact_8(sent[..., 0]) if most == 33 else grey
+    got = [image_to_rgb(message("mono16", sent, big=big), value_range=(low, high))
+           for big in (False, True)]
+    got.append(compressed_to_rgb(compressed(png, "mono16; png compressed "),
+                                 value_range=(low, high)))
+    for rgb in got:
+        assert rgb.max() == most
+        assert np.abs(rgb[..., 0].astype(int) - wanted).max() <= (0 if most == 33 else 1)
+    bayer = image_to_rgb(message("bayer_rggb16", np.full((4, 4, 1), high, np.uint16)),
+                         value_range=(low, high))
+    assert (bayer == 255).all()
+
+
+def test_values_outside_of_the_range_are_clipped():
+    sent = np.array([[0, 99, 100, 200, 300, 301, 65535]], np.uint16)[..., None]
+    got = image_to_rgb(message("mono16", sent), value_range=(100, 300))
+    assert got[0, :, 0].tolist() == [0, 0, 0, 128, 255, 255, 255]
+
+
+@pytest.mark.parametrize("most, hinted", [(1023, True), (4095, True), (16383, True),
+                                          (65535, False)])
+def test_a_picture_of_few_bits_gives_a_hint(most, hinted):
+    sent = (np.linspace(0, most, 64 * 64).reshape(64, 64, 1)).astype(np.uint16)
+    png = compressed(encode(sent[..., 0], ".png"), "mono16; png compressed ")
+    for msg in (message("mono16", sent), message("mono16", sent, big=True), png):
+        hint = range_hint(msg)
+        assert bool(hint) == hinted
+        assert not hinted or ("min_image_value" in hint and "range 0 to 65535" in hint)
+        assert not range_hint(msg, (0, most))
+    assert not range_hint(message("mono8", np.zeros((4, 4, 1), np.uint8)))
+    assert not range_hint(compressed(encode(np.zeros((4, 4), np.uint8), ".png"), "mono16; png"))
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
@@ -302,6 +345,50 @@ def test_compressed_numbers_are_refused(form, reason):
         compressed_to_rgb(compressed(encode(noise(4, 4, 1), ".png"), form))
 
 
+# ---- a mosaic that was compressed ----
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("form", ["bayer_{}8; png compressed ",
+                                  "bayer_{}8; png compressed bayer_{}8",
+                                  "bayer_{}8; jpeg compressed bayer_{}8", "bayer_{}8"])
+def test_a_compressed_mosaic_is_demosaiced(form, pattern):
+    rgb = np.broadcast_to(np.array([200, 100, 30], np.uint8), (16, 24, 3))
+    mosaic = mosaic_of(rgb, pattern)[..., 0]
+    jpeg = "jpeg" in form
+    data = encode(mosaic, ".jpg", cv2.IMWRITE_JPEG_QUALITY, 100) if jpeg else encode(mosaic, ".png")
+    got = compressed_to_rgb(compressed(data, form.replace("{}", pattern)))
+    assert np.abs(got.astype(int) - rgb).max() <= (3 if jpeg else 0)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_a_compressed_mosaic_of_16_bits(pattern):
+    rgb = np.broadcast_to(np.array([200, 100, 30], np.uint16) * 257, (8, 8, 3))
+    data = compressed(encode(mosaic_of(rgb, pattern)[..., 0], ".png"),
+                      f"bayer_{pattern}16; png compressed ")
+    np.testing.assert_array_equal(compressed_to_rgb(data), rgb // 257)
+
+
+@pytest.mark.parametrize("form", ["bayer_rggb8; jpeg compressed ",
+                                  "bayer_rggb8; jpeg compressed mono8",
+                                  "bayer_rggb8; png compressed mono8"])
+def test_what_is_grey_stays_grey(form):
+    grey = smooth(16, 24)[..., 0]
+    data = encode(grey, ".png" if "png" in form else ".jpg")
+    got = compressed_to_rgb(compressed(data, form))
+    assert (got[..., 0] == got[..., 2]).all() and np.abs(got[..., 0].astype(int) - grey).max() < 9
+
+
+def test_colour_of_a_bayer_camera_is_colour():
+    rgb = noise(8, 8, 3)
+    got = compressed_to_rgb(compressed(encode(rgb, ".png"), "bayer_rggb8; png compressed bgr8"))
+    np.testing.assert_array_equal(got, rgb)
+
+
+def test_a_mosaic_of_an_unknown_pattern_is_refused_by_name():
+    with pytest.raises(ImageError, match="bayer_rgbw8"):
+        compressed_to_rgb(compressed(encode(noise(4, 4, 1), ".png"), "bayer_rgbw8; png compressed"))
+
+
 @pytest.mark.parametrize("ext", [".jpg", ".png"])
 def test_every_truncation_is_refused(ext):
     whole = encode(smooth(40, 60), ext)
@@ -344,6 +431,7 @@ def test_bombs_are_refused_before_decoding(monkeypatch):
         raise AssertionError("decoded a bomb")
 
     monkeypatch.setattr(cv2, "imdecode", explode)
+    monkeypatch.setattr(pictures.simplejpeg, "decode_jpeg", explode)
     for data in (bytes(jpeg), png_header(2**31 - 1, 2**31 - 1), png_header(60_000, 60_000)):
         with pytest.raises(ImageError, match="bound") as caught:
             compressed_to_rgb(compressed(data))

@@ -87,6 +87,8 @@ BAD_FILES = [
     ("facts: {person: no}", "facts: no", ":4: expected a mapping here"),
     ("start_s", "begin_s", ":3: unknown key 'begin_s'"),
     ("segments:", "segment:", ":2: unknown key 'segment'"),
+    (FILE, "segments:\n- start_s: 0\n  end_s: 1  # s\n  facts:\n    at: shelf #3\n",
+     ":5: YAML reads only 'shelf' and takes '#3' for a comment: quote the text"),
     (FILE, "segments: []", ": holds no segment"),
     (FILE, "segments: [", ":1: not valid YAML"),
 ]
@@ -99,6 +101,16 @@ def test_files_that_are_wrong_are_named_with_the_line(tmp_path, old, new, messag
     with pytest.raises(TruthError) as caught:
         read_truth(path, START_NS)
     assert str(caught.value).startswith(f"{path}{message}"), caught.value
+
+
+def test_answers_are_told_in_their_composed_form(tmp_path):
+    book = QuestionBook.loads("- {id: at, text: Q, kind: choice, options: [caf\u00e9, bar]}")
+    path = tmp_path / "truth.yaml"
+    path.write_text("segments:\n- {start_s: 0, end_s: 1, facts: {at: cafe\u0301}}\n")
+    assert read_truth(path, 0).check(book).stretches[0].facts == {"at": "caf\u00e9"}
+    bag = make_bag(tmp_path / "bag", 4, truth=lambda k: {"at": "cafe\u0301"})
+    with Bag(bag) as opened:
+        assert truth_of_bag(opened).check(book).stretches[0].facts == {"at": "caf\u00e9"}
 
 
 def test_a_file_that_is_not_there(tmp_path):

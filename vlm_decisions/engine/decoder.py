@@ -9,9 +9,9 @@ from typing import Any, Protocol
 import mlx.core as mx
 import mlx.nn as nn
 
-from vlm_decisions.engine.layout import Layout, Want
-from vlm_decisions.engine.positions import Rotary
-from vlm_decisions.engine.state import DeltaState, KVState, State
+from .layout import Layout, Want
+from .positions import Rotary
+from .state import DeltaState, KVState, State
 
 
 class Mixer(Protocol):
@@ -52,16 +52,13 @@ class Decoder:
         language: Any,
         layers: Sequence[Layer],
         rotary: Rotary,
-        *,
-        max_tokens: int,
-        tied: bool,
     ) -> None:
         """Take mlx-vlm's language model and the layers that drive its weights."""
         self.language = language
         self.layers = tuple(layers)
         self.rotary = rotary
-        self.max_tokens = max_tokens
-        self.tied = tied
+        self.max_tokens = language.args.max_position_embeddings
+        self.tied = language.args.tie_word_embeddings
         self.dtype = language.model.norm.weight.dtype
         self.shapes = State([layer.mixer.fresh(self.dtype) for layer in self.layers])
         self.hidden = language.args.hidden_size
@@ -78,7 +75,8 @@ class Decoder:
 
     def embed(self, ids: mx.array) -> mx.array:
         """Embeddings (L, D) of token ids (L,)."""
-        return self.language.model.embed_tokens(ids)
+        # Some packed embeddings come unpacked in a dtype of their own.
+        return self.language.model.embed_tokens(ids).astype(self.dtype)
 
     def answer_logits(self, h: mx.array, answer_ids: mx.array) -> mx.array:
         """Logits float32 (N, k) of each row's own answers: h (N, D), answer_ids (N, k)."""

@@ -13,15 +13,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import mlx.core as mx
 
-from vlm_decisions.engine.errors import EngineError, GroupError
-from vlm_decisions.engine.forward import Line
-from vlm_decisions.engine.readout import Query, Readout
-from vlm_decisions.engine.state import State
-from vlm_decisions.engine.vision import VisionGroup
+from .asking import Asking
+from .errors import EngineError, GroupError
+from .readout import Query, Readout
+from .state import State
+from .vision import VisionGroup
 
 MODES: Final = ("stream", "window")
 REBUILDS: Final = ("idle", "inline")
@@ -40,25 +40,6 @@ class TimedGroup(NamedTuple):
         """Seconds from the other group's mean time to this one's."""
         doubled = self.t_start_ns + self.t_end_ns - other.t_start_ns - other.t_end_ns
         return doubled / (2 * NS)
-
-
-class Passes(Protocol):
-    """What a stream needs of the engine: prompt lines, checks, and passes over a state."""
-
-    decoder: Any
-
-    def header_line(self, media: str) -> Line: ...
-
-    def group_line(self, group: VisionGroup, t_s: float, position: int) -> Line: ...
-
-    def check_groups(self, groups: Sequence[VisionGroup]) -> None: ...
-
-    def check_room(self, lines: Sequence[Line], state: State | None = None) -> None: ...
-
-    def questions(self, queries: Sequence[Query], max_depth: int | None = None) -> Any: ...
-
-    def run(self, state: State, lines: Sequence[Line], questions: Any = None, *,
-            hidden: bool = False) -> Any: ...
 
 
 @dataclass
@@ -80,7 +61,7 @@ class Stream:
 
     def __init__(
         self,
-        engine: Passes,
+        engine: Asking,
         window_groups: int = 8,
         mode: str = "stream",
         *,
@@ -234,8 +215,8 @@ class Stream:
             out = self.engine.run(track.state, lines, questions, hidden=hidden)
         except EngineError:
             raise  # refused before anything was computed
-        except Exception:
-            # A pass that failed half way leaves layers of different length: start over.
+        except BaseException:
+            # A pass that failed or was interrupted half way leaves layers of different length.
             track.state, track.done = self.engine.decoder.fresh_state(self.depth), 0
             raise
         track.done = end

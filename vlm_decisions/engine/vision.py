@@ -15,10 +15,10 @@ import mlx.core as mx
 import numpy as np
 from mlx_vlm.models.base import ensure_fused_sdpa
 
-from vlm_decisions.engine import fastmath
-from vlm_decisions.engine.attend import rotate
-from vlm_decisions.engine.errors import FrameError
-from vlm_decisions.engine.pixels import PixelSettings, patches
+from . import fastmath
+from .attend import rotate
+from .errors import FrameError
+from .pixels import PixelSettings, patches
 
 
 @dataclass(frozen=True)

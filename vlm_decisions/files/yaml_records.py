@@ -1,13 +1,23 @@
-"""YAML sections of records, each key with its line, so that errors can name it."""
+"""YAML sections of records, each key with its line, so that errors can name it.
+
+YAML cuts an unquoted text at " #", ends it at a comma inside braces, and reads 12:30 as 750. Texts
+that it would change are refused here, with the line and the advice to quote them.
+"""
 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
+
+#: The advice at the end of each error about a text that YAML changes.
+QUOTE = "quote the text"
+
+_REST_OF_LINE = re.compile(r"[^\r\n\x85\u2028\u2029]*")
 
 
 class RecordError(ValueError):
@@ -19,13 +29,17 @@ class Shape:
     """
     What a record may hold: values are scalars or lists of scalars, read as by safe_load.
 
-    - `known`: every key. `texts`: keys whose scalars are taken as they are written, so that a bare
-      `yes` or `on` is that word. `tables`: keys that hold a mapping of names to such texts, or
-      lists of them. `nested`: keys that hold a list of records of their own.
+    - `known`: every key. `texts`: keys of free text, which must be text for YAML as well, without
+      a comment behind it on its line. `strings`: keys that must be text for YAML, such as ids.
+      `literals`: keys whose scalars are taken as they are written, so that a bare `yes` or `on` is
+      that word. `tables`: keys that hold a mapping of names to literals, or lists of them.
+      `nested`: keys that hold a list of records of their own.
     """
 
     known: tuple[str, ...]
     texts: tuple[str, ...] = ()
+    strings: tuple[str, ...] = ()
+    literals: tuple[str, ...] = ()
     tables: tuple[str, ...] = ()
     nested: Mapping[str, Shape] = field(default_factory=dict)
 
@@ -51,13 +65,11 @@ def read_sections(
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except (yaml.YAMLError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f"{mark.line + 1}: " if mark else " "
-        problem = getattr(error, "problem", None) or str(error)
-        raise RecordError(f"{source}:{line}not valid YAML: {problem}") from error
-    nodes = _sections(root, source, tuple(shapes))
+        raise RecordError(f"{source}:{_syntax_error(error)}") from error
+    reader = _Reader(text, source)
+    nodes = reader.sections(root, tuple(shapes))
     return {
-        name: [_record(node, source, shape) for node in _items(nodes.get(name), source, name)]
+        name: [reader.record(node, shape) for node in reader.items(nodes.get(name), name)]
         for name, shape in shapes.items()
     }
 
@@ -69,92 +81,149 @@ def unknown_key(name: Any, known: Sequence[str]) -> str:
     return f"unknown key '{name}'{hint}"
 
 
-def _sections(root: yaml.Node | None, source: str, names: Sequence[str]) -> dict[str, yaml.Node]:
-    if root is None or _is_null(root):
-        return {}
-    if not isinstance(root, yaml.MappingNode):
-        return {names[0]: root}
-    found: dict[str, yaml.Node] = {}
-    for key, value in root.value:
-        at = f"{source}:{key.start_mark.line + 1}"
-        if key.value not in names:
-            keys = " and ".join(f"'{name}'" for name in names)
-            plural = "s" if len(names) > 1 else ""
-            raise RecordError(
-                f"{at}: unknown key '{key.value}' (the file holds a list of {names[0]}, or the "
-                f"key{plural} {keys} with one{' each' if plural else ''})"
-            )
-        if key.value in found:
-            raise RecordError(f"{at}: key '{key.value}' appears twice")
-        found[key.value] = value
-    return found
+def _syntax_error(error: Exception) -> str:
+    mark, begun = (getattr(error, name, None) for name in ("problem_mark", "context_mark"))
+    line = f"{mark.line + 1}: " if mark else " "
+    problem = getattr(error, "problem", None) or str(error)
+    if mark and begun and begun.line != mark.line:
+        problem += f" {getattr(error, 'context', None) or ''} begun on line {begun.line + 1}"
+    return f"{line}not valid YAML: {problem} (a text that holds : # , ? or brackets: {QUOTE})"
 
 
-def _items(node: yaml.Node | None, source: str, what: str) -> list[yaml.Node]:
-    if node is None or _is_null(node):
-        return []
-    if not isinstance(node, yaml.SequenceNode):
-        raise RecordError(f"{source}:{node.start_mark.line + 1}: must hold a list of {what}")
-    return node.value
+class _Reader:
+    """Turns the nodes of one YAML text into records."""
 
+    def __init__(self, text: str, source: str) -> None:
+        self._text, self._source = text, source
 
-def _record(node: yaml.Node, source: str, shape: Shape) -> Record:
-    first = node.start_mark.line + 1
-    if not isinstance(node, yaml.MappingNode):
-        some = ", ".join(shape.known[:2])
-        raise RecordError(f"{source}:{first}: expected a mapping ({some}, ...)")
-    values: dict[str, Any] = {}
-    lines: dict[str, int] = {}
-    for key, value in node.value:
-        line, name = key.start_mark.line + 1, key.value
-        if not isinstance(name, str) or name not in shape.known:
-            raise RecordError(f"{source}:{line}: {unknown_key(name, shape.known)}")
-        if name in values:
-            raise RecordError(f"{source}:{line}: key '{name}' appears twice")
-        if name in shape.nested:
-            values[name] = [
-                _record(item, source, shape.nested[name]) for item in _items(value, source, name)
-            ]
-        elif name in shape.tables:
-            values[name] = _table(value, source)
-        else:
-            values[name] = _value(value, source, name in shape.texts)
-        lines[name] = line
-    return Record(values, lines, first)
+    def sections(self, root: yaml.Node | None, names: Sequence[str]) -> dict[str, yaml.Node]:
+        if root is None or _is_null(root):
+            return {}
+        if not isinstance(root, yaml.MappingNode):
+            return {names[0]: root}
+        found: dict[str, yaml.Node] = {}
+        for key, value in root.value:
+            if key.value not in names:
+                keys = " and ".join(f"'{name}'" for name in names)
+                plural = "s" if len(names) > 1 else ""
+                raise self._error(
+                    key,
+                    f"unknown key '{key.value}' (the file holds a list of {names[0]}, or the "
+                    f"key{plural} {keys} with one{' each' if plural else ''})",
+                )
+            if key.value in found:
+                raise self._error(key, f"key '{key.value}' appears twice")
+            found[key.value] = value
+        return found
 
-
-def _table(node: yaml.Node, source: str) -> dict[str, Any]:
-    if not isinstance(node, yaml.MappingNode):
-        raise RecordError(f"{source}:{node.start_mark.line + 1}: expected a mapping here")
-    values: dict[str, Any] = {}
-    for key, value in node.value:
-        name = _scalar(key, source, True)
-        if name in values:
-            raise RecordError(f"{source}:{key.start_mark.line + 1}: key '{name}' appears twice")
-        values[name] = _value(value, source, True)
-    return values
-
-
-def _value(node: yaml.Node, source: str, as_text: bool) -> Any:
-    if isinstance(node, yaml.SequenceNode):
-        return [_scalar(item, source, as_text) for item in node.value]
-    return _scalar(node, source, as_text)
-
-
-def _scalar(node: yaml.Node, source: str, as_text: bool = False) -> Any:
-    line = node.start_mark.line + 1
-    if not isinstance(node, yaml.ScalarNode):
-        raise RecordError(f"{source}:{line}: expected a plain value here")
-    if as_text:
+    def items(self, node: yaml.Node | None, what: str) -> list[yaml.Node]:
+        if node is None or _is_null(node):
+            return []
+        if not isinstance(node, yaml.SequenceNode):
+            raise self._error(node, f"must hold a list of {what}")
         return node.value
-    loader = yaml.SafeLoader("")
-    try:
-        return loader.construct_object(node)
-    except (yaml.YAMLError, ValueError) as error:
-        problem = getattr(error, "problem", None) or str(error)
-        raise RecordError(f"{source}:{line}: {problem}") from error
-    finally:
-        loader.dispose()
+
+    def record(self, node: yaml.Node, shape: Shape) -> Record:
+        if not isinstance(node, yaml.MappingNode):
+            some = ", ".join(shape.known[:2])
+            raise self._error(node, f"expected a mapping ({some}, ...)")
+        values: dict[str, Any] = {}
+        lines: dict[str, int] = {}
+        for key, value in node.value:
+            name = key.value
+            if not isinstance(name, str) or name not in shape.known:
+                cut = node.flow_style and isinstance(value, yaml.ScalarNode) and not value.value
+                hint = f"; a comma ends an unquoted text here: {QUOTE}" if cut else ""
+                raise self._error(key, unknown_key(name, shape.known) + hint)
+            if name in values:
+                raise self._error(key, f"key '{name}' appears twice")
+            if name in shape.nested:
+                inner = shape.nested[name]
+                values[name] = [self.record(item, inner) for item in self.items(value, name)]
+            elif name in shape.tables:
+                values[name] = self._table(value)
+            else:
+                values[name] = self._value(value, name, shape)
+            lines[name] = _line(key.start_mark)
+        return Record(values, lines, _line(node.start_mark))
+
+    def _table(self, node: yaml.Node) -> dict[str, Any]:
+        if not isinstance(node, yaml.MappingNode):
+            raise self._error(node, "expected a mapping here")
+        values: dict[str, Any] = {}
+        for key, value in node.value:
+            name = self._literal(key)
+            if name in values:
+                raise self._error(key, f"key '{name}' appears twice")
+            if isinstance(value, yaml.SequenceNode):
+                values[name] = [self._literal(item) for item in value.value]
+            else:
+                values[name] = self._literal(value)
+        return values
+
+    def _value(self, node: yaml.Node, name: str, shape: Shape) -> Any:
+        if isinstance(node, yaml.SequenceNode):
+            return [self._scalar(item, name, shape) for item in node.value]
+        return self._scalar(node, name, shape)
+
+    def _scalar(self, node: yaml.Node, name: str, shape: Shape) -> Any:
+        if name in shape.literals:
+            return self._literal(node)
+        free = name in shape.texts
+        if free or name in shape.strings:
+            self._refuse_cut(node, free)
+        value = self._constructed(node)
+        if free and not isinstance(value, str) or (
+            name in shape.strings and not isinstance(value, (str, type(None)))
+        ):
+            raise self._error(
+                node, f"{name} must be text, not {value!r}, as YAML reads '{node.value}': {QUOTE}"
+            )
+        return value
+
+    def _literal(self, node: yaml.Node) -> str:
+        if not isinstance(node, yaml.ScalarNode):
+            raise self._error(node, "expected a plain value here")
+        self._refuse_cut(node, False)
+        return node.value
+
+    def _refuse_cut(self, node: yaml.Node, free: bool) -> None:
+        """Refuse an unquoted text that YAML has taken a part of as a comment or a tag.
+
+        After a single word a comment is usual; only one without a blank behind the # ("shelf #3")
+        is taken for a part of the word.
+        """
+        if not isinstance(node, yaml.ScalarNode) or node.style is not None:
+            return
+        rest = _REST_OF_LINE.match(self._text, node.end_mark.index)[0].strip()
+        if rest.startswith("#") and (free or rest[1:2].strip(" \t#")):
+            raise self._error(
+                node,
+                f"YAML reads only '{node.value}' and takes '{rest}' for a comment: {QUOTE}, or "
+                "put the comment on a line of its own",
+                node.end_mark,
+            )
+        if free and self._text.startswith("!", node.start_mark.index):
+            raise self._error(node, f"YAML takes the ! for the beginning of a tag: {QUOTE}")
+
+    def _error(self, node: yaml.Node, message: str, mark: yaml.Mark | None = None) -> RecordError:
+        return RecordError(f"{self._source}:{_line(mark or node.start_mark)}: {message}")
+
+    def _constructed(self, node: yaml.Node) -> Any:
+        if not isinstance(node, yaml.ScalarNode):
+            raise self._error(node, "expected a plain value here")
+        loader = yaml.SafeLoader("")
+        try:
+            return loader.construct_object(node)
+        except (yaml.YAMLError, ValueError) as error:
+            problem = getattr(error, "problem", None) or str(error)
+            raise self._error(node, f"{problem} (if it is a text: {QUOTE})") from error
+        finally:
+            loader.dispose()
+
+
+def _line(mark: yaml.Mark) -> int:
+    return mark.line + 1
 
 
 def _is_null(node: yaml.Node) -> bool:

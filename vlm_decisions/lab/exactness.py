@@ -15,13 +15,13 @@ from typing import Final
 import mlx.core as mx
 import numpy as np
 
-from vlm_decisions.engine.engine import Engine, Prefix
-from vlm_decisions.engine.errors import StateError
-from vlm_decisions.engine.prompt import PromptTemplate
-from vlm_decisions.engine.readout import Query, Readout, softmax
-from vlm_decisions.engine.state import DeltaState
-from vlm_decisions.engine.vision import VisionGroup
-from vlm_decisions.lab.reference import Plain, full_sequence, native_video
+from ..engine.engine import Engine, Prefix
+from ..engine.errors import StateError
+from ..engine.prompt import PromptTemplate
+from ..engine.readout import Query, Readout, softmax
+from ..engine.state import DeltaState
+from ..engine.vision import VisionGroup
+from .reference import Plain, full_sequence, native_video
 
 COSINE: Final = 0.99999
 PROBABILITY: Final = 1e-4

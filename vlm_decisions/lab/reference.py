@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import mlx.core as mx
 import numpy as np
 
-from vlm_decisions.engine.engine import Engine
-from vlm_decisions.engine.readout import Query, softmax
-from vlm_decisions.engine.vision import VisionGroup
+from ..engine.engine import Engine
+from ..engine.readout import Query, softmax
+from ..engine.vision import VisionGroup
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def _forward(
     config = model.config
     embeds, _ = model.merge_input_ids_with_image_features(
         features,
-        language.model.embed_tokens(ids),
+        language.model.embed_tokens(ids).astype(language.model.norm.weight.dtype),
         ids,
         config.image_token_index,
         config.video_token_index,

@@ -1,11 +1,13 @@
 """`vlm-decisions calibrate`: fit questions to what a camera shows, or to the simulated desk.
 
-A model's P(yes) ranks better than it decides. Platt scaling on the yes/no logit difference puts
-the language model's right, per question: P(yes) = sigmoid(scale * difference + bias). (Heads have a
+A model's P(yes) ranks better than it decides. Platt scaling of the yes/no logit difference corrects
+the language model's, per question: P(yes) = sigmoid(scale * difference + bias). (Heads have a
 temperature of their own, and are left alone.) Then `enter` and `exit` are fitted on the cost of
 late, missed and false answers (see `thresholds`), on the smoothed P(yes) of whatever tier answers.
 
-Each question is fitted on two thirds of the sources and measured on the third that was held out.
+Each question is fitted on two thirds of the sources. Both fits are drawn towards the question's
+present values, the more so the less data there is. What does not improve the third of the sources
+that was held out is not changed.
 """
 
 from __future__ import annotations
@@ -24,12 +26,15 @@ from ..runtime.heads import Head, answering_head
 from .heads import folds_of
 from .labels import LabelError, check_sources, read_labels
 from .listening import Heard, Watched, desks, labelled, listen
-from .measures import calibration_of
+from .measures import calibration_of, log_loss
 from .question_file import rewrite
 from .recordings import Recording
 from .thresholds import FLICKER, PATIENCE_S, Track, event_cost, fit_thresholds
 
 LEAST_SCALE = 0.05  # a model that does not tell yes from no would get a scale of 0
+MOST_SCALE, MOST_BIAS = 1000.0, 1000.0  # what a question may hold
+#: How strongly a fit may be drawn towards the present values: log loss per (logit squared / 2).
+PULLS = (1e-4, 1e-3, 1e-2, 0.1, 1.0)
 
 
 class CalibrationError(ValueError):
@@ -40,17 +45,25 @@ class CalibrationError(ValueError):
 class Fitted:
     """What was fitted to one question and how it does on held-out sources.
 
-    before, after: auroc, ece, brier, log_loss of the language model's P(yes), and the `cost` per
-    event of the answers; None where the language model is not asked. sources, events: held out.
+    values: scale and bias (where the language model is asked), enter and exit, as they are now.
+    kept: names of values that were left alone ("scale, bias"; "enter, exit") and why. before,
+    after: auroc, ece, brier, log_loss of the language model's P(yes), None where it is not asked,
+    and the `cost` per event of the answers. sources: how many were held out.
     """
 
     question: Question
     tier: str
-    changes: dict[str, float] = field(default_factory=dict)
+    values: dict[str, float] = field(default_factory=dict)
+    kept: dict[str, str] = field(default_factory=dict)
     before: dict[str, float | None] = field(default_factory=dict)
     after: dict[str, float | None] = field(default_factory=dict)
     sources: int = 0
     held: dict[str, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def changes(self) -> dict[str, float]:
+        """Values that differ from the question's."""
+        return {k: v for k, v in self.values.items() if v != getattr(self.question, k)}
 
 
 def calibrate(model: str, questions: Path, out: Path, *, recordings: Sequence[Recording] = (),
@@ -76,8 +89,9 @@ def calibrate(model: str, questions: Path, out: Path, *, recordings: Sequence[Re
         engine: loaded already, instead of `model`.
 
     Returns:
-        questions: by id the tier, what was changed, before and after, on held-out sources.
-        before, after: ece, brier, log_loss over all questions. untouched: ids left as they were.
+        questions: by id the tier, the values now, `kept`: which were not changed and why, before
+        and after, on held-out sources. before, after: ece, brier, log_loss over all questions.
+        untouched: ids left as they were.
 
     Raises:
         CalibrationError, LabelError, QuestionError: what is wrong, by name.
@@ -93,15 +107,15 @@ def calibrate(model: str, questions: Path, out: Path, *, recordings: Sequence[Re
         engine = Engine.load(model)
     # All are asked, so that what is kept on disk serves whatever is skipped the next time.
     heard = listen(engine, watched, [q for q in book if q.kind == "yes_no"], heads, cache)
-    done = [_fit(question, heard, heads, patience_s, flicker) for question in fit]
+    done = [fit_question(question, heard, heads, patience_s, flicker) for question in fit]
     changes = {one.question.id: one.changes for one in done}
     _write(out, rewrite(text, changes, str(questions)))
     asked = [one for one in done if one.held]
     pooled = {when: _pooled(asked, when) for when in ("before", "after")} if asked else {}
     return {
         "questions": {one.question.id: {
-            "tier": one.tier, **one.changes, "before": one.before, "after": one.after,
-            "held_out_sources": one.sources} for one in done},
+            "tier": one.tier, **one.values, "kept": one.kept, "before": one.before,
+            "after": one.after, "held_out_sources": one.sources} for one in done},
         **pooled,
         "untouched": [q.id for q in book if q.id not in changes],
     }
@@ -121,6 +135,8 @@ def print_calibration(result: dict[str, Any]) -> None:
               f"{number(row.get('bias'), '7.3f')} {row['enter']:5.2f} {row['exit']:5.2f}   "
               f"{number(b['ece'], '6.3f')} {number(a['ece'], '6.3f')}   "
               f"{b['cost']:6.3f} {a['cost']:6.3f}")
+        for names, why in row["kept"].items():
+            print(f"{'':<24} {names} not changed: {why}")
         if row["before"]["auroc"] is not None and row["before"]["auroc"] < 0.6:
             print(f"{'':<24} the model hardly tells yes from no here (AUROC "
                   f"{row['before']['auroc']:.2f}): word the question otherwise, or train a head")
@@ -168,78 +184,167 @@ def _watched(book: QuestionBook, recordings: Sequence[Recording], labels_file: P
     return labelled([r for r in recordings if r.name in sources], labels), fit
 
 
-def _fit(question: Question, heard: Sequence[Heard], heads: Sequence[Head], patience_s: float,
-         flicker: float) -> Fitted:
+def fit_question(question: Question, heard: Sequence[Heard], heads: Sequence[Head] = (),
+                 patience_s: float = PATIENCE_S, flicker: float = FLICKER) -> Fitted:
+    """Fit one yes/no question on two thirds of the sources, and measure it on the others.
+
+    Of P(yes) the log loss, and of the answers the cost, are never worse on the held-out sources
+    than with the question's present values. Raises CalibrationError.
+    """
     name = question.id
-    unit = np.concatenate([h.unit[name] for h in heard])
+    source = np.concatenate([h.unit[name] for h in heard])
     truth = np.concatenate([h.truth[name] for h in heard])
     settled = np.concatenate([h.settled[name] for h in heard])
-    held = _held_out(name, unit[settled], truth[settled] == 1)
-    out = np.isin(unit, held)
+    held = _held_out(name, source[settled], truth[settled] == 1)
+    out = np.isin(source, held)
     head = answering_head(question, heads)
     one = Fitted(question, "heads" if head or question.tier == "heads" else "vlm",
                  sources=len(held))
-    before = after = {}
-    if question.tier != "heads":
-        difference = np.concatenate([h.difference[name] for h in heard])
-        scale, bias = fit_platt(name, difference[settled & ~out], truth[settled & ~out] == 1)
-        one.changes |= {"scale": scale, "bias": bias}
-        told = truth[settled & out] == 1
-        before, after = ({k: _sigmoid(z * difference[settled & out] + b)} for k, z, b in
-                         (("p", question.scale, question.bias), ("p", scale, bias)))
-        one.held = {"truth": told, "before": before["p"], "after": after["p"]}
-        one.before = calibration_of(before["p"], told)
-        one.after = calibration_of(after["p"], told)
-    else:
-        one.before = one.after = dict.fromkeys(("auroc", "ece", "brier", "log_loss"))
     if one.tier == "heads" and head is None:
         raise CalibrationError(f"question {name!r} is answered by heads only and there is no head "
                                f"{question.head or name!r} for this model: train one, or --skip it")
+    present = question.scale, question.bias
+    scale, bias = present
+    if question.tier == "heads":
+        one.before = dict.fromkeys(("auroc", "ece", "brier", "log_loss"))
+        one.after = dict(one.before)
+    else:
+        difference = np.concatenate([h.difference[name] for h in heard])
+        into, test = settled & ~out, settled & out
+        scale, bias = fit_platt(name, difference[into], truth[into] == 1, source[into], *present)
+        told = truth[test] == 1
+        p = {pair: _sigmoid(pair[0] * difference[test] + pair[1])
+             for pair in (present, (scale, bias))}
+        losses = {pair: log_loss(told, p[pair]) for pair in p}
+        if (scale, bias) == present:
+            one.kept["scale, bias"] = "too few sources to tell that others are better"
+        elif losses[scale, bias] >= losses[present]:
+            one.kept["scale, bias"] = (
+                f"{scale:g}, {bias:g} would be no better on the held-out sources (log loss "
+                f"{losses[present]:.4f} now, {losses[scale, bias]:.4f} with them)")
+            scale, bias = present
+        one.before = calibration_of(p[present], told)
+        one.after = calibration_of(p[scale, bias], told)
+        one.held = {"truth": told, "before": p[present], "after": p[scale, bias]}
 
-    def tracks(scale: float, bias: float, keep: np.ndarray) -> list[Track]:
-        found, at = [], 0
-        for h in heard:
-            own = keep[at:at + len(h.t_s)]
-            at += len(h.t_s)
-            p = (h.head_p[name] if head is not None
-                 else _sigmoid(scale * h.difference[name] + bias))
-            there = np.isfinite(p)  # a window that has just begun is too short for a motion head
-            if (own & there).any():
-                fresh = h.fresh.copy()
-                fresh[1:] |= there[1:] & ~there[:-1]
-                found.append(Track(h.t_s[there], p[there],
-                                   np.where(own, h.truth[name], -1)[there], fresh[there]))
-        return found
+    def cost(scale: float, bias: float, enter: float, leave: float) -> float:
+        return float(event_cost(
+            _tracks(name, heard, head, scale, bias, out), question.ema, np.array([enter]),
+            np.array([leave]), patience_s=patience_s, flicker=flicker)[0])
 
-    scale, bias = one.changes.get("scale", 1.0), one.changes.get("bias", 0.0)
-    enter, leave = fit_thresholds(tracks(scale, bias, ~out), question.ema, patience_s=patience_s,
-                                  flicker=flicker)
-    one.changes |= {"enter": round(enter, 3), "exit": round(leave, 3)}
-    for into, z, b, pair in ((one.before, question.scale, question.bias,
-                              (question.enter, question.exit)), (one.after, scale, bias,
-                                                                 (enter, leave))):
-        into["cost"] = float(event_cost(
-            tracks(z, b, out), question.ema, np.array(pair[:1]), np.array(pair[1:]),
-            patience_s=patience_s, flicker=flicker)[0])
+    thresholds = question.enter, question.exit
+    enter, leave = fit_thresholds(
+        _tracks(name, heard, head, scale, bias, ~out), question.ema, *thresholds,
+        patience_s=patience_s, flicker=flicker)
+    before, after = cost(*present, *thresholds), cost(scale, bias, enter, leave)
+    if (enter, leave) == thresholds:
+        one.kept["enter, exit"] = "no others are better by more than chance"
+    elif after >= (unchanged := cost(scale, bias, *thresholds)):
+        one.kept["enter, exit"] = (
+            f"{enter:g}, {leave:g} would be no better on the held-out sources (cost per event "
+            f"{unchanged:.4f} now, {after:.4f} with them)")
+        (enter, leave), after = thresholds, unchanged
+    if after > before:  # a better P(yes) that gives worse answers
+        one.kept = dict.fromkeys(("scale, bias", "enter, exit"), (
+            f"the answers would be worse on the held-out sources (cost per event {before:.4f} now, "
+            f"{after:.4f} then)"))
+        (scale, bias), (enter, leave), after = present, thresholds, before
+        one.after = dict(one.before)
+        one.held["after"] = one.held["before"]
+    if question.tier != "heads":
+        one.values |= {"scale": scale, "bias": bias}
+    one.values |= {"enter": enter, "exit": leave}
+    one.before["cost"], one.after["cost"] = before, after
     return one
 
 
-def fit_platt(name: str, difference: np.ndarray, answer: np.ndarray) -> tuple[float, float]:
+def _tracks(name: str, heard: Sequence[Heard], head: Head | None, scale: float, bias: float,
+            keep: np.ndarray) -> list[Track]:
+    """Return P(yes) of a question over each recording, with the truth of the groups to keep."""
+    found, at = [], 0
+    for one in heard:
+        own = keep[at:at + len(one.t_s)]
+        at += len(one.t_s)
+        p = one.head_p[name] if head else _sigmoid(scale * one.difference[name] + bias)
+        there = np.isfinite(p)  # a window that has just begun is too short for a motion head
+        if (own & there).any():
+            fresh = one.fresh.copy()
+            fresh[1:] |= there[1:] & ~there[:-1]
+            found.append(Track(one.t_s[there], p[there],
+                               np.where(own, one.truth[name], -1)[there], fresh[there]))
+    return found
+
+
+def fit_platt(name: str, difference: np.ndarray, answer: np.ndarray, source: np.ndarray,
+              scale: float = 1.0, bias: float = 0.0) -> tuple[float, float]:
     """Return scale and bias of sigmoid(scale * difference + bias), rounded to 3 places.
 
-    Raises CalibrationError for numbers that are not finite.
-    """
-    from sklearn.linear_model import LogisticRegression
+    The fit is drawn towards the present values. How strongly is found by cross-validation over
+    whole sources: as strongly as costs at most one standard error (over sources) of log loss more
+    than the best. With few sources that often is no change at all.
 
+    Args:
+        name: the question, for messages.
+        difference: logit(yes) - logit(no), (N,).
+        answer: whether yes is right, (N,) bool.
+        source: what a sample is of, (N,); samples of one source are not independent.
+        scale: the present value.
+        bias: the present value.
+
+    Raises:
+        CalibrationError: numbers that are not finite.
+    """
     if not np.isfinite(difference).all():
         raise CalibrationError(f"question {name!r}: the model's logits are not finite (NaN or "
                                "infinite): load it in float32")
-    fit = LogisticRegression(C=10.0).fit(difference[:, None], answer)
-    scale, bias = float(fit.coef_[0, 0]), float(fit.intercept_[0])
-    if scale < LEAST_SCALE:  # ranked the wrong way round, or not at all: say the share of yes
-        scale, share = LEAST_SCALE, float(np.clip(answer.mean(), 0.01, 0.99))
-        bias = float(np.log(share / (1 - share)) - scale * difference.mean())
-    return round(scale, 3), round(bias, 3)
+    folds = folds_of(source, answer, 4)
+    if not folds:
+        return scale, bias
+    loss = np.empty((len(PULLS) + 1, len(answer)))  # the last row is of no change
+    loss[-1] = _log_losses(difference, answer, scale, bias)
+    for into, test in folds:
+        for k, pull in enumerate(PULLS):
+            fit = _platt(difference[into], answer[into], scale, bias, pull)
+            loss[k, test] = _log_losses(difference[test], answer[test], *fit)
+    of = [source == one for one in np.unique(source)]
+    losses = np.array([[row[own].mean() for own in of] for row in loss])  # (pulls, sources)
+    best = int(np.argmin(losses.mean(axis=1)))
+    worse = losses - losses[best]
+    error = worse.std(axis=1, ddof=1) / np.sqrt(len(of))
+    strongest = int(np.flatnonzero(worse.mean(axis=1) <= error)[-1])
+    if strongest == len(PULLS):
+        return scale, bias
+    fitted = _platt(difference, answer, scale, bias, PULLS[strongest])
+    return round(fitted[0], 3), round(fitted[1], 3)
+
+
+def _platt(difference: np.ndarray, answer: np.ndarray, scale: float, bias: float,
+           pull: float) -> tuple[float, float]:
+    """Return scale and bias with the least log loss + pull / 2 * (distance from the present)^2.
+
+    The distance is measured on differences of mean 0 and deviation 1, so that it is in logits.
+    """
+    from scipy.optimize import minimize
+
+    mean, deviation = difference.mean(), difference.std() or 1.0
+    x, sign = (difference - mean) / deviation, np.where(answer, 1.0, -1.0)
+    start = np.array([scale * deviation, bias + scale * mean])
+
+    def loss(at: np.ndarray) -> tuple[float, np.ndarray]:
+        z = sign * (at[0] * x + at[1])
+        slope = -sign * _sigmoid(-z)
+        gradient = np.array([(slope * x).mean(), slope.mean()]) + pull * (at - start)
+        return np.logaddexp(0, -z).mean() + pull / 2 * ((at - start) ** 2).sum(), gradient
+
+    bounds = [(LEAST_SCALE * deviation, MOST_SCALE * deviation), (None, None)]
+    slope, level = minimize(loss, start, jac=True, bounds=bounds, method="L-BFGS-B").x
+    scale = slope / deviation
+    return float(scale), float(np.clip(level - scale * mean, -MOST_BIAS, MOST_BIAS))
+
+
+def _log_losses(difference: np.ndarray, answer: np.ndarray, scale: float,
+                bias: float) -> np.ndarray:
+    return np.logaddexp(0, np.where(answer, -1.0, 1.0) * (scale * difference + bias))
 
 
 def _held_out(name: str, unit: np.ndarray, answer: np.ndarray) -> np.ndarray:

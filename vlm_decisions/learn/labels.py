@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..questions import QuestionError, check_id
+from ..texts import comparable, is_visible, normal
 
 COLUMNS = ("source", "start_s", "end_s", "question", "label")
 OPTIONAL = ("clip",)
@@ -60,13 +61,13 @@ def read_labels(path: Path) -> list[Label]:
     if not rows:
         raise LabelError(f"{path}: holds no labels; its first line must be {','.join(COLUMNS)}")
     (line, head), *rest = rows
-    columns = [cell.strip().lower() for cell in head]
+    columns = [comparable(cell) for cell in head]
     _check_columns(f"{path}:{line}", columns)
     labels = []
     for line, row in rest:
         if len(row) != len(columns):
             raise LabelError(f"{path}:{line}: {len(row)} cells, the header has {len(columns)}")
-        cells = dict(zip(columns, (cell.strip() for cell in row), strict=True))
+        cells = dict(zip(columns, map(normal, row), strict=True))
         labels.append(_label(f"{path}:{line}", cells, line))
     if not labels:
         raise LabelError(f"{path}: holds a header and no labels")
@@ -115,7 +116,7 @@ def _check_columns(where: str, columns: Sequence[str]) -> None:
 
 
 def _label(where: str, cells: dict[str, str], line: int) -> Label:
-    if not cells["source"]:
+    if not is_visible(cells["source"]):
         raise LabelError(f"{where}: source is empty")
     try:
         question = check_id(cells["question"])
@@ -125,11 +126,13 @@ def _label(where: str, cells: dict[str, str], line: int) -> Label:
     end_s = _seconds(where, "end_s", cells["end_s"], math.inf)
     if not start_s < end_s:
         raise LabelError(f"{where}: end_s must come after start_s: {start_s:g} to {end_s:g}")
-    answer = _ANSWERS.get(cells["label"].lower())
+    answer = _ANSWERS.get(comparable(cells["label"]))
     if answer is None:
         raise LabelError(f"{where}: label must be yes or no, not {cells['label']!r}")
-    source = cells["source"]
-    return Label(source, start_s, end_s, question, answer, cells.get("clip") or source, line)
+    source, clip = cells["source"], cells.get("clip", "")
+    if not is_visible(clip):
+        clip = source
+    return Label(source, start_s, end_s, question, answer, clip, line)
 
 
 def _seconds(where: str, name: str, text: str, default: float) -> float:

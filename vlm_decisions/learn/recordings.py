@@ -10,7 +10,9 @@ from pathlib import Path
 import cv2
 
 from ..frames import NS, Frame, Group, Sampler
+from ..sources.pictures import ImageError, read_picture
 from ..sources.video import SourceError, VideoFile
+from ..texts import normal
 
 PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp")
 VIDEOS = (".mp4", ".mov", ".avi", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg", ".264", ".h264",
@@ -21,8 +23,9 @@ VIDEOS = (".mp4", ".mov", ".avi", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg", ".26
 class Recording:
     """One source of labelled images.
 
-    name: as labels call it. identity: changes when the content does. frames: opens it and gives
-    its frames, stamps in nanoseconds since its first image. still: one picture, without motion.
+    name: as labels call it, in Unicode's composed form. identity: changes when the content does.
+    frames: opens it and gives its frames, stamps in nanoseconds since its first image. still: one
+    picture, without motion.
     duration_s: as the file states it, for the progress bar; None where it does not.
     """
 
@@ -31,6 +34,10 @@ class Recording:
     frames: Callable[[], Iterator[Frame]]
     still: bool = False
     duration_s: float | None = None
+
+    def __post_init__(self) -> None:
+        """Put the name into the form in which labels give it: some file systems decompose."""
+        object.__setattr__(self, "name", normal(self.name))
 
     def groups(self, fps: float = 8.0) -> Iterator[Group]:
         """Sample and pair the frames as the runtime does; a still is a group of itself twice."""
@@ -97,10 +104,10 @@ def _below(folder: Path) -> Iterator[Recording]:
 
 def _picture(path: Path, name: str) -> Recording:
     def frames() -> Iterator[Frame]:
-        image = cv2.imread(str(path), cv2.IMREAD_COLOR)  # applies the EXIF orientation
-        if image is None:
-            raise SourceError(f"{path} is no picture that can be decoded")
-        yield Frame(cv2.cvtColor(image, cv2.COLOR_BGR2RGB), 0)
+        try:
+            yield Frame(read_picture(path), 0)
+        except ImageError as error:
+            raise SourceError(f"{path}: {error}") from error
 
     return Recording(name, _identity(path), frames, still=True, duration_s=0.0)
 

@@ -50,27 +50,44 @@ def event_cost(tracks: Sequence[Track], ema: float, enter: np.ndarray, leave: np
     return cost.sum(axis=0) / max(1, events.sum())
 
 
-def fit_thresholds(tracks: Sequence[Track], ema: float, *, patience_s: float = PATIENCE_S,
+def fit_thresholds(tracks: Sequence[Track], ema: float, enter: float = 0.65, leave: float = 0.35, *,
+                   patience_s: float = PATIENCE_S,
                    flicker: float = FLICKER) -> tuple[float, float]:
-    """Return the pair (enter, exit) nearest to the defaults that is as good as the best.
+    """Return the pair (enter, exit) nearest to the present one that is as good as the best.
 
     The cost is averaged over neighbouring pairs first: a pair that is good only by itself was good
     by chance. As good as the best is what costs at most one standard error (over recordings) more,
     so that few recordings do not move the thresholds far.
+
+    Args:
+        tracks: one per recording.
+        ema: weight of the newest P(yes), as the question has it.
+        enter: the present one, by default a question's own default.
+        leave: the present `exit`.
+        patience_s: wrong for so long costs as much as a missed event.
+        flicker: cost of a change to a wrong answer.
     """
-    enter, leave = grid()
-    costs, events = _costs(tracks, ema, enter, leave, patience_s, flicker)
+    present = enter, leave
+    enters, leaves = grid()
+    if not (np.isclose(enters, enter) & np.isclose(leaves, leave)).any():
+        enters, leaves = np.append(enters, enter), np.append(leaves, leave)
+    costs, events = _costs(tracks, ema, enters, leaves, patience_s, flicker)
     cost = costs.sum(axis=0) / max(1, events.sum())
-    near = ((np.abs(enter[:, None] - enter) < 1.5 * STEP)
-            & (np.abs(leave[:, None] - leave) < 1.5 * STEP))
+    near = ((np.abs(enters[:, None] - enters) < 1.5 * STEP)
+            & (np.abs(leaves[:, None] - leaves) < 1.5 * STEP))
     smooth = (near * cost).sum(axis=1) / near.sum(axis=1)
-    best, error = int(np.argmin(smooth)), 0.0
+    best = int(np.argmin(smooth))
+    error = np.zeros(len(enters))
     if len(tracks) > 1:
-        rest = costs[:, best] - cost[best] * events
-        error = float(np.sqrt(rest.var(ddof=1) * len(tracks)) / max(1, events.sum()))
-    off = np.abs(enter - 0.65) + np.abs(leave - 0.35)
+        rest = costs - cost * events[:, None]
+        apart = rest - rest[:, [best]]  # of the same recordings: what they share is no error
+        error = np.sqrt((apart ** 2).sum(axis=0) * len(tracks) / (len(tracks) - 1))
+        error /= max(1, events.sum())
+    off = np.abs(enters - present[0]) + np.abs(leaves - present[1])
     chosen = int(np.argmin(np.where(smooth <= smooth[best] + error + 1e-9, off, np.inf)))
-    return float(enter[chosen]), float(leave[chosen])
+    if off[chosen] < 1e-9:
+        return present
+    return round(float(enters[chosen]), 3), round(float(leaves[chosen]), 3)
 
 
 def answers(track: Track, ema: float, enter: np.ndarray, leave: np.ndarray) -> np.ndarray:

@@ -24,6 +24,7 @@ from rclpy.time import Time
 
 from vlm_decisions.msg import Decision
 from vlm_decisions.srv import Ask
+from vlm_decisions.texts import is_visible, normal
 
 #: Matches the publisher: a leaf that is set up late still gets the newest decision.
 NEWEST = QoSProfile(depth=1, reliability=QoSReliabilityPolicy.RELIABLE,
@@ -83,7 +84,7 @@ class AnswerIs(py_trees.behaviour.Behaviour):
     ) -> None:
         """Raises ValueError for settings that make no sense."""  # noqa: D401
         super().__init__(name)
-        self.answers = (answer,) if isinstance(answer, str) else tuple(answer)
+        self.answers = tuple(map(normal, (answer,) if isinstance(answer, str) else answer))
         _check(question, self.answers, max_age_s, when_lapsed)
         if not 0.0 <= min_p <= 1.0:
             raise ValueError(f"min_p must be 0 to 1, not {min_p!r}")
@@ -174,12 +175,14 @@ class AskOnce(py_trees.behaviour.Behaviour):
     ) -> None:
         """Raises ValueError for settings that make no sense."""  # noqa: D401
         super().__init__(name)
-        if not text.strip():
+        if not is_visible(text):
             raise ValueError("there is nothing to ask: the text is empty")
         if not 0.0 < timeout_s < math.inf:
             raise ValueError(f"timeout_s must be above 0, not {timeout_s!r}")
-        self.text, self.options = text, list(options)
-        self.answers = ((answer,) if answer else ()) if isinstance(answer, str) else tuple(answer)
+        self.text, self.options = text, list(map(normal, options))
+        if isinstance(answer, str):
+            answer = (answer,) if answer else ()
+        self.answers = tuple(map(normal, answer))
         possible = self.options or [Decision.YES, Decision.NO]
         for one in self.answers:
             if one not in possible:

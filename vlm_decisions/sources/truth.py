@@ -22,6 +22,7 @@ from ..decision import NO, YES
 from ..files.yaml_records import Record, RecordError, Shape, read_sections
 from ..frames import NS
 from ..questions import Question
+from ..texts import normal
 from .bags import STRING, Bag
 
 _SHAPE = Shape(known=("start_s", "end_s", "facts"), tables=("facts",))
@@ -168,7 +169,7 @@ def read_truth(path: str | Path, first_ns: int) -> Truth:
             raise TruthError(f"{path}:{other.line}: this segment begins at {start_s:g} s, before "
                              f"the one of line {one.line} ends at {end_s:g} s")
     return Truth([Stretch(first_ns + round(start_s * NS), first_ns + round(end_s * NS),
-                          one.values["facts"], number)
+                          {k: normal(v) for k, v in one.values["facts"].items()}, number)
                   for number, (start_s, end_s, one) in enumerate(spans)])
 
 
@@ -208,7 +209,7 @@ def _row(what: str, text: str) -> tuple[int, Mapping[str, str], int | None]:
     if not sound:
         raise TruthError(f'{what} is not {{"stamp_ns": int, "facts": {{id: answer}}}}: '
                          f"{text[:80]!r}")
-    return stamp_ns, facts, segment
+    return stamp_ns, {name: normal(answer) for name, answer in facts.items()}, segment
 
 
 def _stretches(rows: Sequence[tuple[int, Mapping[str, str], int | None]]) -> list[Stretch]:
