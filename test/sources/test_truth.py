@@ -8,12 +8,12 @@ import pytest
 
 pytest.importorskip("rosbags", reason="rosbags is not installed")
 
-from bag_tools import START_NS, make_bag
+from bag_tools import START_NS, image, make_bag
 
 from vlm_decisions.frames import NS
 from vlm_decisions.questions import QuestionBook
 from vlm_decisions.sources.bag_writer import BagWriter
-from vlm_decisions.sources.bags import STRING, Bag, BagError
+from vlm_decisions.sources.bags import IMAGE, STRING, Bag, BagError
 from vlm_decisions.sources.recording import open_recording
 from vlm_decisions.sources.truth import Stretch, Truth, TruthError, read_truth, truth_of_bag
 
@@ -191,6 +191,51 @@ def test_a_recording_is_opened_with_its_truth(tmp_path):
     with pytest.raises(BagError, match="there is no such bag or video file"):
         with open_recording(tmp_path / "none", None, BOOK):
             pass
+
+
+UPTIME_NS = 500 * NS
+"""Seconds since the camera's start, where the truth is told on wall time."""
+
+
+def bag_of_two_clocks(path, *, image_ns: int, truth_ns: int, log_ns: int, images: int = 16):
+    with BagWriter(path) as bag:
+        for k in range(images):
+            at = k * NS // 8
+            bag.write("/image", IMAGE, log_ns + at, image(k, image_ns + at))
+            text = json.dumps({"stamp_ns": truth_ns + at, "facts": {"person": "yes"}})
+            bag.write("/truth", STRING, log_ns + at, {"data": text})
+    return path
+
+
+def test_truth_and_images_on_different_clocks(tmp_path):
+    bag = bag_of_two_clocks(tmp_path / "a", image_ns=UPTIME_NS, truth_ns=START_NS, log_ns=START_NS)
+    with pytest.raises(TruthError, match=r"images of /image are from 500.0 to 501.9 s \(header .*"
+                                         r"about 1700000000.0 .* different clocks; --stamps arri"):
+        with open_recording(bag, None, BOOK):
+            pass
+    with open_recording(bag, None, BOOK, stamps="arrival") as recording:
+        assert len(list(recording.frames())) == 16
+    # The other way round: the truth is on the camera's clock.
+    bag = bag_of_two_clocks(tmp_path / "b", image_ns=UPTIME_NS, truth_ns=UPTIME_NS,
+                            log_ns=START_NS)
+    with open_recording(bag, None, BOOK) as recording:
+        assert len(list(recording.frames())) == 16
+    with pytest.raises(TruthError, match="different clocks; --stamps header puts them on one"):
+        with open_recording(bag, None, BOOK, stamps="arrival"):
+            pass
+    # Neither helps.
+    bag = bag_of_two_clocks(tmp_path / "c", image_ns=START_NS, truth_ns=UPTIME_NS, log_ns=START_NS)
+    with pytest.raises(TruthError, match="different clocks; give the truth as a file of segments"):
+        with open_recording(bag, None, BOOK):
+            pass
+
+
+@pytest.mark.parametrize("offset_s", [-1.5, 1.5])
+def test_truth_that_begins_earlier_or_later_is_about_the_same_time(tmp_path, offset_s):
+    bag = bag_of_two_clocks(tmp_path / "a", image_ns=START_NS, log_ns=START_NS,
+                            truth_ns=START_NS + round(offset_s * NS))
+    with open_recording(bag, None, BOOK) as recording:
+        assert len(list(recording.frames())) == 16
 
 
 def test_a_video_with_a_file_of_truth(tmp_path):

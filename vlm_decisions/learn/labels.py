@@ -20,6 +20,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..listing import listed
 from ..questions import QuestionError, check_id
 from ..texts import comparable, is_visible, normal
 
@@ -85,12 +86,12 @@ def check_sources(labels: Sequence[Label], names: Sequence[str], *,
     if absent:
         line = min(label.line for label in labels if label.source == absent[0])
         near = difflib.get_close_matches(absent[0], names, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are: {_some(sorted(names))}"
+        hint = f"did you mean {near[0]!r}?" if near else f"there are: {listed(sorted(names), 5)}"
         raise LabelError(f"line {line}: no recording is called {absent[0]!r} ({len(absent)} such "
                          f"names); {hint}")
     silent = sorted(set(names) - {label.source for label in labels})
     if silent and not skip_unlabelled:
-        raise LabelError(f"no label names {_some(silent)}: label them, take them out, or say "
+        raise LabelError(f"no label names {listed(silent, 5)}: label them, take them out, or say "
                          "--skip-unlabelled")
 
 
@@ -159,8 +160,3 @@ def _check_contradictions(path: Path, labels: Sequence[Label]) -> None:
                              f"{label.start_s:g} s")
         if before is None or label.end_s > before.end_s:
             last[key] = label
-
-
-def _some(names: Sequence[str], most: int = 5) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more

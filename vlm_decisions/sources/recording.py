@@ -72,9 +72,31 @@ def open_recording(
                 raise TruthError(f"{truth}: there is no such file; a topic of the bag begins "
                                  "with /")
             facts = truth_of_bag(bag, truth)
+            _check_clocks(bag, chosen, stamps, facts)
         yield _limited(path.name or str(path),
                        facts.check(asked, ignore_unknown=ignore_unknown),
                        lambda: bag.images(chosen, stamps=stamps), limit_s, chosen)
+
+
+def _check_clocks(bag: Bag, topic: str, stamps: str, truth: Truth) -> None:
+    """Raise TruthError if no image lies in the time that the truth is about."""
+    begin_ns, end_ns = truth.stretches[0].start_ns, truth.stretches[-1].end_ns
+
+    def told(stamps: str) -> bool:
+        first_ns = next(bag.stamps(topic, stamps=stamps))
+        return first_ns < end_ns and (
+            first_ns >= begin_ns or max(bag.stamps(topic, stamps=stamps)) >= begin_ns)
+
+    if told(stamps):
+        return
+    times = list(bag.stamps(topic, stamps=stamps))
+    other = "arrival" if stamps == "header" else "header"
+    hint = (f"--stamps {other} puts them on one" if told(other) else
+            "give the truth as a file of segments, in seconds since the first image")
+    raise TruthError(
+        f"{bag.path}: the images of {topic} are from {min(times) / NS:.1f} to "
+        f"{max(times) / NS:.1f} s ({stamps} stamps), the truth is about {begin_ns / NS:.1f} to {end_ns / NS:.1f} s: they "
+        f"are on different clocks; {hint}")
 
 
 def video_frames(path: str | Path) -> Iterator[Frame]:

@@ -21,6 +21,7 @@ from pathlib import Path
 from ..decision import NO, YES
 from ..files.yaml_records import Record, RecordError, Shape, read_sections
 from ..frames import NS
+from ..listing import listed
 from ..questions import Question
 from ..texts import normal
 from .bags import STRING, Bag
@@ -88,11 +89,11 @@ class Truth:
         asked = {question.id: question for question in questions}
         unknown = [name for name in self.ids if name not in asked]
         if unknown and not ignore_unknown:
-            raise TruthError(f"the truth names questions that are not asked: {', '.join(unknown)} "
-                             f"(asked: {', '.join(asked) or 'none'})")
+            raise TruthError(f"the truth names questions that are not asked: {listed(unknown)} "
+                             f"(asked: {listed(asked)})")
         if len(unknown) == len(self.ids):
             raise TruthError(f"the truth says nothing of the questions asked "
-                             f"({', '.join(asked) or 'none'}); it is about: {', '.join(self.ids)}")
+                             f"({listed(asked)}); it is about: {listed(self.ids)}")
         for one in self.stretches:
             for name, answer in one.facts.items():
                 possible = asked[name].options or (YES, NO) if name in asked else (answer,)
@@ -132,11 +133,11 @@ def truth_of_bag(bag: Bag, topic: str | None = None) -> Truth:
         if len(named) != 1:
             what = "several topics of truth" if named else "no topic of truth"
             raise TruthError(f"{bag.path}: {what}; topics of strings: "
-                             f"{', '.join(strings) or 'none'} (or give a file of truth)")
+                             f"{listed(strings)} (or give a file of truth)")
         topic = named[0]
     elif bag.topic(topic).type != STRING:
         raise TruthError(f"{bag.path}: {topic} is of {bag.topic(topic).type}, truth is told as "
-                         f"{STRING}; topics of strings: {', '.join(strings) or 'none'}")
+                         f"{STRING}; topics of strings: {listed(strings)}")
     rows: list[tuple[int, Mapping[str, str], int | None]] = []
     for number, raw in enumerate(bag.messages([topic]), 1):
         rows.append(_row(f"{bag.path}: message {number} of {topic}",
