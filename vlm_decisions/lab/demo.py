@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import random
 import signal
 import subprocess
 import sys
@@ -26,6 +24,7 @@ from vlm_decisions.msg import Decision as DecisionMsg
 
 from ..decision import Decision
 from ..ros.convert import decision_from_msg
+from ..ros.domain import stay_private
 from ..ros.question_store import Keeper
 from ..sources.images import image_to_rgb
 from ..viewer.table import Table
@@ -49,8 +48,7 @@ def run_demo(duration_s: float = 30.0, seed: int = 0, width: int = 640, height: 
     DemoError when a process ends early or no decision arrives.
     """
     Keeper(questions).load()  # the node would say the same, and wait for better ones
-    os.environ.setdefault("ROS_DOMAIN_ID", str(random.randint(1, 100)))
-    os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
+    stay_private()
     camera = ["vlm_decisions.ros.sim_camera", f"seed:={seed}", f"width:={width}",
               f"height:={height}", f"fps:={fps}", "loop:=true"]
     node = ["vlm_decisions.ros.node", "model:=sim_desk",
