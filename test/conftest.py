@@ -37,7 +37,7 @@ def engine():
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
     """Let long tests begin first, and tests that share a module's fixture stay on one worker."""
-    if config.pluginmanager.hasplugin("xdist"):
+    if getattr(config.option, "loadgroup", False):  # in a worker of pytest-xdist
         for item in items:
             shared = [name for name, found in item._fixtureinfo.name2fixturedefs.items()
                       if found[-1].scope == "module"]

@@ -203,7 +203,8 @@ def system(tmp_path, *, questions: str = QUESTIONS, fake: Any = None, args: list
             with spinning(peer):
                 try:
                     with spinning(node):
-                        yield SimpleNamespace(node=node, peer=peer, model=fake, file=file)
+                        yield SimpleNamespace(node=node, peer=peer, model=fake, file=file,
+                                              domain=domain)
                 finally:
                     peer.stop_camera()
         finally:
