@@ -359,9 +359,11 @@ def test_services_answer_while_the_model_is_busy(tmp_path):
                 assert go.wait(30)
             return super().ask(queries)
 
-    fake = FakeModel()
-    fake.stream = lambda groups=8, mode="stream": Slow(fake, groups)
-    with system(tmp_path, fake=fake) as s:
+    class Model(FakeModel):
+        def stream(self, window_groups=8, mode="stream"):
+            return Slow(self, window_groups)
+
+    with system(tmp_path, fake=Model()) as s:
         s.peer.start_camera()
         s.peer.answered()
         asked = [s.peer.call_later(Ask, "ask", text=f"Is it {n}?", timeout_s=60.0)

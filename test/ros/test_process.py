@@ -26,8 +26,8 @@ class Telling(FakeModel):
         print("the model loads", flush=True)
         super().__init__(load_s={load_s}, ask_s={ask_s})
 
-    def stream(self, *args):
-        return Asked(self, 8)
+    def stream(self, window_groups, mode):
+        return Asked(self, window_groups)
 
 class Asked(FakeStream):
     def ask(self, queries):

@@ -83,7 +83,7 @@ BAD_REQUESTS: tuple[tuple[type, str, dict[str, Any]], ...] = (
 
 
 class NodeRig:
-    """The node as a rig (studies.bench_soak.Rig). `folder` gets its log and its questions."""
+    """The node as a rig (soak.Rig). `folder` gets its log and its questions."""
 
     bad_images = tuple(BAD_IMAGES)
     encodings = ENCODINGS
@@ -137,7 +137,7 @@ class NodeRig:
         """Return the lines of the log files. Raises RecordError if one is torn."""
         return sum(1 for path in self._folder.glob("decisions.jsonl*") for _ in read_log(path))
 
-    # -- studies.bench_soak.Rig ------------------------------------------------------------------
+    # -- soak.Rig ------------------------------------------------------------------
 
     def time(self, now_ns: int) -> None:
         self.node.get_clock().set_ros_time_override(
