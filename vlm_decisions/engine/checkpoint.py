@@ -95,6 +95,11 @@ def load(name: str, dtype: mx.Dtype | None = None) -> Checkpoint:
     tensors = {key: one for key, one in tensors.items() if "mtp." not in key}  # a draft model's
     config = _settle_tie(folder, config, tensors)
     dtype = dtype or default_dtype()
+    if dtype != mx.float32 and config.family.experts and default_dtype() == mx.float32:
+        raise CheckpointError(
+            f"{config.family.model_type} on a CPU is computed in float32 only, not in "
+            f"{str(dtype).removeprefix('mlx.core.')}"
+        )
     plan = plan_memory(config, tensors, dtype)
     model, fingerprint = _build(folder, config, tensors, dtype, plan.unpack)
     for remark in plan.remarks:

@@ -31,7 +31,7 @@ class Family:
     ``rope_parameters``. vision_types, vision_act: of the vision tower. flat_text: config.json
     may have the language model's settings at its top. arrange: brings the tensors (with the
     language model's settings) to the form that mlx-vlm's model knows. repair: corrects what
-    mlx-vlm's model does otherwise than the family.
+    mlx-vlm's model does otherwise than the family. experts: has mixtures of experts.
     """
 
     model_type: str
@@ -50,6 +50,7 @@ class Family:
         lambda weights, text: weights
     )
     repair: Callable[[Any], None] = lambda model: None
+    experts: bool = False
 
     def modules(self) -> Any:
         """Return mlx-vlm's package for the family (``Model``, ``ModelConfig``)."""
@@ -165,6 +166,7 @@ FAMILIES: Final = {
         Family(
             "qwen3_5_moe",
             vision_types=("qwen3_5_moe", "qwen3_5_moe_vision", "qwen3_5", "qwen3_5_vision"),
+            experts=True,
             **_QWEN3_5,
         ),
         Family("qwen3_vl", vision_types=("qwen3_vl", "qwen3_vl_vision"), **_QWEN3_VL),
@@ -173,6 +175,7 @@ FAMILIES: Final = {
             vision_types=("qwen3_vl_moe", "qwen3_vl_moe_vision", "qwen3_vl", "qwen3_vl_vision"),
             arrange=_transpose_experts,
             repair=_swap_activations,
+            experts=True,
             **{
                 **_QWEN3_VL,
                 "text_defaults": {

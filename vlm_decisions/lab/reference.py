@@ -25,6 +25,11 @@ class Plain:
     hidden: np.ndarray
     probabilities: np.ndarray
 
+    @property
+    def depth(self) -> int:
+        """Layers run: all."""
+        return len(self.hidden)
+
 
 def prompt_ids(
     engine: Engine,
