@@ -47,7 +47,7 @@ def test_exactness_in_half_precision(folder, control):
 
 
 def broken_line(engine):
-    """An engine whose groups are stated at other times than they are."""
+    """Make an engine whose groups are stated at other times than they are."""
     own = engine.group_line
     engine.group_line = lambda group, t_s, position, media="video": own(
         group, t_s + 30.0, position, media
@@ -55,14 +55,14 @@ def broken_line(engine):
 
 
 def broken_mixer(engine):
-    """An engine with one layer's output off by a hundredth."""
+    """Make an engine with one layer's output off by a hundredth."""
     layer = engine.decoder.layers[1]
     wrong = dataclasses.replace(layer, mlp=lambda x: layer.mlp(x) * 1.01)
     engine.decoder.layers = (engine.decoder.layers[0], wrong, *engine.decoder.layers[2:])
 
 
 def broken_vision(engine):
-    """An engine that adds something to its visual features."""
+    """Make an engine that adds something to its visual features."""
     own = engine.vision.run
 
     def run(pixels, grid):
