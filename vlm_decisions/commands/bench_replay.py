@@ -42,7 +42,7 @@ def add(what: Commands) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from ..files import resources
-    from ..files.json_file import write_json
+    from ..files.atomic import write_json
     from ..lab.replay.bench import bench_replay, fast_player, headed
     from ..lab.replay.modes import chosen
     from ..lab.replay.report import write_report

@@ -153,6 +153,6 @@ def _finish(options: argparse.Namespace, result: dict[str, Any],
 
 def _write(path: str | None, value: Any) -> None:
     if path:
-        from ..files.json_file import write_json
+        from ..files.atomic import write_json
 
         write_json(path, value)

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from ..runtime.heads import FEATURE_PATH, Head, HeadError, write_head
+from ..sources.labels import LabelError, Labels, check_sources, questions_of, read_labels
 from .features import features_of
-from .labels import Label, LabelError, check_sources, read_labels
 from .recordings import Recording
 from .samples import Motion, Samples, motion_samples, presence_samples
 
@@ -128,7 +128,7 @@ def train_heads(model: str, out: Path, recordings: Sequence[Recording], labels_f
         model: embedded name, local path or hub name.
         out: folder of heads; a head of the same name is replaced, if it is this model's.
         recordings: where the images come from.
-        labels_file: CSV, see `labels`.
+        labels_file: CSV, see `sources.labels`.
         questions: only these; all that are labelled when empty.
         motion: which heads read a window.
         cache: folder of features, kept between runs.
@@ -143,8 +143,8 @@ def train_heads(model: str, out: Path, recordings: Sequence[Recording], labels_f
     labels = read_labels(labels_file)
     chosen = _chosen(labels, questions, motion, labels_file)
     check_sources(labels, [r.name for r in recordings], skip_unlabelled=skip_unlabelled)
-    named = {label.source for label in labels if label.question in chosen}
-    recordings = [r for r in recordings if r.name in named]
+    recordings = [r for r in recordings if r.name in labels
+                  and any(name in labels[r.name].spans for name in chosen)]
     if engine is None:
         from ..engine.engine import Engine
 
@@ -156,7 +156,7 @@ def train_heads(model: str, out: Path, recordings: Sequence[Recording], labels_f
     for name in chosen:
         samples = (motion_samples(features, labels, name, motion) if name in motion.opposite
                    else presence_samples(features, labels, name))
-        said = sum(label.question == name for label in labels)
+        said = sum(len(truth.spans.get(name, ())) for truth in labels.values())
         trained_on = f"{said} labels of {len(np.unique(samples.source))} sources"
         heads.append(fit_head(samples, name, engine, trained_on))
     out.mkdir(parents=True, exist_ok=True)
@@ -213,9 +213,9 @@ def _choose(samples: Samples, name: str, split: Split) -> tuple[str, float, Any]
     return best[1], float(best[2][-1].C), best[2]
 
 
-def _chosen(labels: Sequence[Label], questions: Sequence[str], motion: Motion,
+def _chosen(labels: Labels, questions: Sequence[str], motion: Motion,
             file: Path) -> list[str]:
-    labelled = list(dict.fromkeys(label.question for label in labels))
+    labelled = questions_of(labels)
     for name in (*questions, *motion.opposite):
         if name not in labelled and motion.opposite.get(name) not in labelled:
             raise LabelError(f"{file}: no label of the question {name!r}; labelled are: "

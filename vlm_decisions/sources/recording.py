@@ -117,16 +117,12 @@ def _limited(name: str, truth: Truth, frames: Callable[[], Iterator[Frame]],
              limit_s: float | None, topic: str) -> Recording:
     if limit_s is None:
         return Recording(name, truth, frames, topic)
-    end_ns = truth.stretches[0].start_ns + round(limit_s * NS)
-    kept = [one for one in truth.stretches if one.end_ns <= end_ns]
-    if not kept:
-        raise TruthError(f"no segment of the truth ends within {limit_s:g} s")
-    until_ns = kept[-1].end_ns
+    kept = truth.until(truth.start_ns + round(limit_s * NS))
 
     def cut() -> Iterator[Frame]:
         for frame in frames():
-            if frame.stamp_ns >= until_ns:
+            if frame.stamp_ns >= kept.end_ns:
                 return
             yield frame
 
-    return Recording(name, Truth(kept), cut, topic)
+    return Recording(name, kept, cut, topic)

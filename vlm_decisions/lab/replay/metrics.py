@@ -12,8 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...sources.truth import Span
-
 #: Timeliness (SPOT-Bench): seconds of full credit around an event, and the widths of the fall
 #: before and after it, by the setting's offset.
 TIMELINESS = {0.5: (0.74, 0.37), 1.0: (1.48, 0.74), 1.5: (2.22, 1.11)}
@@ -34,6 +32,15 @@ class Timed:
     t_s: float
     answer: str
     segment: int = 0
+
+
+@dataclass(frozen=True)
+class Run:
+    """A stretch of time during which one answer is true."""
+
+    start_s: float
+    end_s: float
+    answer: str
 
 
 def credit(late_s: float, offset_s: float = 0.5, *, from_edge: bool = False) -> float:
@@ -138,7 +145,7 @@ def event_matches(
 
 
 def readiness(
-    runs: Sequence[Span], answers: Sequence[Timed], tau_s: float | None = None
+    runs: Sequence[Run], answers: Sequence[Timed], tau_s: float | None = None
 ) -> list[float]:
     """
     Return EP x LP of each run but the first (Answer Readiness Score: their mean).
