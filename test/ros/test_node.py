@@ -21,6 +21,7 @@ from vlm_decisions.msg import Decision, Event, Question, QuestionArray
 from vlm_decisions.questions import QuestionBook
 from vlm_decisions.ros.convert import rgb_to_msg, time_to_ns
 from vlm_decisions.runtime.log import read_log
+from vlm_decisions.runtime.throttle import Throttle
 from vlm_decisions.srv import AddQuestion, Ask, ListQuestions, RemoveQuestion, SaveQuestions
 
 ERROR, OK = DiagnosticStatus.ERROR, DiagnosticStatus.OK
@@ -308,7 +309,7 @@ def test_refusals_are_logged_now_and_then(tmp_path, capfd):
         images = wait_for(lambda: s.node._images)
         s.peer.start_camera(make=depth, fps=50.0)
         wait_for(lambda: images.refused["encoding"] >= 20)
-        images._reported["encoding"] = (time.monotonic() - 100.0, 1)  # some time has passed
+        images._reports = Throttle(60.0)  # some time has passed
         count = images.refused["encoding"]
         wait_for(lambda: images.refused["encoding"] > count + 5)
     said = [line for line in "".join(capfd.readouterr()).splitlines() if "image refused" in line]

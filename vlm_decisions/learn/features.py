@@ -18,11 +18,9 @@ from typing import Any
 import numpy as np
 
 from ..files.atomic import replacing
-from ..frames import NS
+from ..frames import FPS, NS
 from ..runtime.heads import FEATURE_PATH
 from .recordings import Recording
-
-FPS = 8.0
 
 
 class FeatureError(ValueError):

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..decision import YES
-from ..frames import NS, Frame
+from ..frames import FPS, NS, Frame
 from ..questions import Question
 from ..runtime.heads import Head, answering_head
 from ..sim.clips import SIZE, drawing
@@ -24,7 +24,7 @@ from ..sim.script import Script
 from ..sim.world import World
 from ..sources.labels import Labels
 from ..sources.truth import Truth, truth_of_world
-from .features import FPS, Bar, Store, engine_key, progress
+from .features import Bar, Store, engine_key, progress
 from .recordings import Recording
 
 WINDOW_GROUPS = 8

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..frames import Frame, Group, Sampler
+from ..frames import FPS, Frame, Group, Sampler
 from ..sources.pictures import ImageError, read_picture
 from ..sources.recording import video_frames
 from ..sources.video import SourceError, VideoFile
@@ -38,7 +38,7 @@ class Recording:
         """Put the name into the form in which labels give it: some file systems decompose."""
         object.__setattr__(self, "name", normal(self.name))
 
-    def groups(self, fps: float = 8.0) -> Iterator[Group]:
+    def groups(self, fps: float = FPS) -> Iterator[Group]:
         """Sample and pair the frames as the runtime does; a still is a group of itself twice."""
         if self.still:
             frame = next(iter(self.frames()))

@@ -28,6 +28,7 @@ from sensor_msgs.msg import Image
 from vlm_decisions.srv import AddQuestion, Ask, RemoveQuestion, SaveQuestions
 
 from ...decision import Decision
+from ...frames import FPS
 from ...questions import Question
 from ...ros.convert import question_to_msg, rgb_to_msg
 from ...ros.diagnostics import rss_mb
@@ -36,7 +37,7 @@ from ...ros.services import MAX_TIMEOUT_S
 from ...ros.session import EngineFactory, load_engine
 from ...runtime.log import read_log
 from .faulty_engine import FaultyEngine
-from .soak import FPS, Soak
+from .soak import Soak
 from .soak_images import BAD_IMAGES, ENCODINGS, encoded
 from .stderr_watch import StderrWatch
 

@@ -17,7 +17,7 @@ from ...runtime.health import HealthMonitor
 from ...sources.source import Source
 from .asked import StudyError
 
-FPS, KEPT = 8.0, 64
+KEPT = 64  # groups, more than any head reads
 
 
 def heads_view(engine: Any, heads: Sequence[Head], source: Source,
@@ -38,7 +38,7 @@ def heads_view(engine: Any, heads: Sequence[Head], source: Source,
     if not heads:
         raise StudyError("there is no head for this model: train some (vlm-decisions train heads), "
                          "or give them with --heads")
-    sampler, monitor = Sampler(FPS), HealthMonitor()
+    sampler, monitor = Sampler(), HealthMonitor()
     health: dict[str, list[float]] = {}
     stamps: list[float] = []
     bright: list[float] = []
