@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 
 from vlm_decisions.lab.replay.metrics import (
     Run,
     Timed,
-    bootstrap,
     changes,
     credit,
     event_matches,
@@ -96,15 +94,3 @@ def test_readiness_by_hand():
 def test_changes_keep_the_first():
     given = [Timed(t, a) for t, a in [(0, "no"), (1, "no"), (2, "yes"), (3, "yes"), (4, "no")]]
     assert [(c.t_s, c.answer) for c in changes(given)] == [(0, "no"), (2, "yes"), (4, "no")]
-
-
-def test_bootstrap_covers_the_share():
-    rng = np.random.default_rng(1)
-    hits = rng.random(200) < 0.8
-    low, high = bootstrap(np.stack([hits, np.ones(200)], axis=1), lambda s: s[0] / s[1])
-    share = hits.mean()
-    sigma = math.sqrt(share * (1 - share) / 200)
-    assert low == pytest.approx(share - 1.96 * sigma, abs=0.01)
-    assert high == pytest.approx(share + 1.96 * sigma, abs=0.01)
-    assert bootstrap(np.stack([hits, np.ones(200)], 1), lambda s: s[0] / s[1]) == (low, high)
-    assert bootstrap(np.array([[1.0, 1.0]]), lambda s: s[0] / s[1]) is None

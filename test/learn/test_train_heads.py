@@ -8,7 +8,8 @@ from pixel_model import PixelModel, motion_video, presence_video
 
 from vlm_decisions import cli
 from vlm_decisions.learn.features import features_of
-from vlm_decisions.learn.heads import FitError, fit_head, folds_of, split_sources, train_heads
+from vlm_decisions.learn.heads import FitError, fit_head, split_sources, train_heads
+from vlm_decisions.learn.probes import folds_of
 from vlm_decisions.learn.recordings import find_recordings
 from vlm_decisions.learn.samples import (
     PER_LABEL,

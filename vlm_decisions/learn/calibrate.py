@@ -23,9 +23,9 @@ from ..files.atomic import write_text
 from ..questions import Question, QuestionBook
 from ..runtime.heads import Head, answering_head
 from ..sources.labels import LabelError, check_sources, questions_of, read_labels
-from .heads import folds_of
 from .measures import calibration_of, log_loss
 from .predictions import LabelledRecording, Predictions, labelled, predict, simulated_desks
+from .probes import folds_of
 from .question_file import rewrite
 from .recordings import Recording
 from .thresholds import FLICKER, PATIENCE_S, Track, event_cost, fit_thresholds

@@ -16,7 +16,7 @@ from ...events import EventBook
 from ...frames import NS
 from ...questions import QuestionBook
 from ...runtime.engine_protocol import EngineLike
-from ...runtime.heads import load_heads
+from ...runtime.heads import answering_head, load_heads
 from ...runtime.settings import RuntimeSettings
 from ...runtime.statistics import Percentiles, percentiles
 from ...sources.recording import Recording
@@ -110,11 +110,7 @@ def fast_player(
 def headed(engine: EngineLike, book: QuestionBook, head_paths: Sequence[Any]) -> frozenset[str]:
     """Return the ids of the questions that a head which fits the engine answers."""
     heads, _ = load_heads(head_paths, engine.fingerprint, engine.pixel_budget)
-    made = {head.question for head in heads}
-    names = {head.name for head in heads}
-    return frozenset(question.id for question in book
-                     if question.kind == "yes_no" and question.tier != "vlm"
-                     and (question.head in names if question.head else question.id in made))
+    return frozenset(question.id for question in book if answering_head(question, heads))
 
 
 def summary(mode: Mode, book: QuestionBook, outcome: Outcome, scorer: Scorer,

@@ -52,7 +52,7 @@ class _Sums:
         if parts is None:
             return {name: None, f"{name}_ci": None}
         return {name: _finite(of(parts.sum(axis=0))),
-                f"{name}_ci": _rounded(metrics.bootstrap(parts, of, rounds=rounds))}
+                f"{name}_ci": _rounded(measures.bootstrap_sums(parts, of, draws=rounds))}
 
 
 def _share(sums: np.ndarray) -> float:
@@ -252,10 +252,9 @@ class Scorer:
             return None
         order = np.argsort(segments, kind="stable")
         parts = np.split(order, np.flatnonzero(np.diff(np.asarray(segments)[order])) + 1)
-        rng = np.random.default_rng(0)
-        values = [of(np.concatenate([parts[k] for k in rng.integers(len(parts), size=len(parts))]))
-                  for _ in range(min(RANK_ROUNDS, self._rounds))]
-        return _rounded(metrics.interval(np.array(values, float)))
+        return _rounded(measures.bootstrap(
+            lambda drawn: of(np.concatenate([parts[k] for k in drawn])), len(parts),
+            np.random.default_rng(0), min(RANK_ROUNDS, self._rounds)))
 
 
 def truth_line(truth: Truth, question_id: str) -> list[list[Any]]:
@@ -268,5 +267,5 @@ def _finite(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else round(float(value), 6)
 
 
-def _rounded(pair: tuple[float, float] | None) -> list[float] | None:
+def _rounded(pair: list[float] | None) -> list[float] | None:
     return None if pair is None else [round(value, 6) for value in pair]
