@@ -80,7 +80,7 @@ def open_recording(
 
 def _check_clocks(bag: Bag, topic: str, stamps: str, truth: Truth) -> None:
     """Raise TruthError if no image lies in the time that the truth is about."""
-    begin_ns, end_ns = truth.stretches[0].start_ns, truth.stretches[-1].end_ns
+    begin_ns, end_ns = truth.start_ns, truth.end_ns
 
     def told(stamps: str) -> bool:
         first_ns = next(bag.stamps(topic, stamps=stamps))
