@@ -1,8 +1,6 @@
 """The prompt's pieces: layout, plain user text, choices, and the cuts between them."""
 
 import copy
-import subprocess
-import sys
 
 import pytest
 from tiny import NOT_MARKED_SPECIAL, SPECIAL, small_tokenizer
@@ -201,8 +199,3 @@ def test_outer_vision_tokens_around_all_groups(tok):
 def test_what_is_no_text_is_named(video, text, options, match):
     with pytest.raises(PromptError, match=match):
         video.question(text, options)
-
-
-def test_importing_prompt_does_not_import_mlx():
-    code = "import sys, vlm_decisions.engine.prompt; sys.exit('mlx.core' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

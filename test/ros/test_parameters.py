@@ -6,11 +6,10 @@ import pytest
 
 pytest.importorskip("rclpy", reason="rclpy is not installed")
 
-import rclpy
-import ros_peer  # noqa: E402, F401 (sets the environment for rclpy)
 from rclpy.exceptions import ParameterException
 from rclpy.node import Node
 from rclpy.parameter import Parameter
+from ros_peer import rclpy_context
 
 from vlm_decisions.questions import Question, QuestionBook, QuestionError
 from vlm_decisions.ros.parameters import (
@@ -31,19 +30,17 @@ from vlm_decisions.runtime.settings import RuntimeSettings
 @pytest.fixture
 def make():
     """Make nodes with overrides."""
-    context = rclpy.Context()
-    rclpy.init(context=context)
     nodes = []
+    with rclpy_context() as context:
+        def build(**overrides):
+            nodes.append(Node("n", context=context, parameter_overrides=[
+                Parameter(name.replace("__", "."), value=value)
+                for name, value in overrides.items()]))
+            return nodes[-1]
 
-    def build(**overrides):
-        node = Node("n", context=context, parameter_overrides=[
-            Parameter(name.replace("__", "."), value=value) for name, value in overrides.items()])
-        nodes.append(node)
-        return node
-    yield build
-    for node in nodes:
-        node.destroy_node()
-    rclpy.shutdown(context=context)
+        yield build
+        for node in nodes:
+            node.destroy_node()
 
 
 class Gate:

@@ -7,6 +7,7 @@ round it), then the dtype of the device: float32 on the CPU, bfloat16 on Metal a
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import logging
 import re
@@ -94,6 +95,11 @@ def load(name: str, dtype: mx.Dtype | None = None) -> Checkpoint:
     tensors = {key: one for key, one in tensors.items() if "mtp." not in key}  # a draft model's
     config = _settle_tie(folder, config, tensors)
     dtype = dtype or default_dtype()
+    if dtype != mx.float32 and config.family.experts and default_dtype() == mx.float32:
+        raise CheckpointError(
+            f"{config.family.model_type} on a CPU is computed in float32 only, not in "
+            f"{str(dtype).removeprefix('mlx.core.')}"
+        )
     plan = plan_memory(config, tensors, dtype)
     model, fingerprint = _build(folder, config, tensors, dtype, plan.unpack)
     for remark in plan.remarks:
@@ -206,6 +212,17 @@ def _build(
     """Return the model and the fingerprint of its vision weights."""
     family = config.family
     modules = family.modules()
+    wanted = inspect.signature(modules.TextConfig).parameters.items()
+    lacking = sorted(
+        name
+        for name, one in wanted
+        if one.default is inspect.Parameter.empty and name not in config.values["text_config"]
+    )
+    if lacking:
+        raise CheckpointError(
+            f"{folder / 'config.json'} does not describe a {family.model_type} model: its "
+            f"text_config has no {', '.join(lacking)}"
+        )
     try:
         model = modules.Model(modules.ModelConfig.from_dict(dict(config.values)))
     except Exception as error:  # a config of the wrong shape fails in many ways
@@ -214,11 +231,11 @@ def _build(
             f"{type(error).__name__}: {error}"
         ) from error
     weights = {
-        family.rename(key): value.astype(mx.float32) if mx.issubdtype(value.dtype, mx.floating)
+        key: value.astype(mx.float32) if mx.issubdtype(value.dtype, mx.floating)
         else value
         for key, value in read_tensors(tensors).items()
     }  # fmt: skip
-    weights = model.sanitize(weights)
+    weights = model.sanitize(family.arrange(weights, config.values["text_config"]))
     for part in (model.vision_tower, model.language_model):
         if hasattr(part, "sanitize"):
             weights = part.sanitize(weights)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from typing import Final
@@ -16,11 +17,15 @@ from .errors import CheckpointError, FrameError, GroupError
 from .pixels import check_frame, read_settings
 from .prompt import PromptError
 from .readout import Query, Readout
+from .self_check import SelfCheck
+from .self_check import self_check as check_engine
 from .stream import Stream
 from .vision import VisionEncoder, VisionGroup
 
 SMALL: Final = 512  # hidden size below which one BLAS thread is faster than several
 DTYPES: Final = ("float32", "bfloat16", "float16")
+SELF_CHECKS: Final = ("refuse", "warn", "off")
+_LOG = logging.getLogger(__name__)
 
 
 class Engine(Asking):
@@ -30,7 +35,7 @@ class Engine(Asking):
     it computes in), device ("cpu" or "gpu"). remarks: sentences that a user should read: what was
     assumed, what makes it slow. tick_s: seconds that a group with three questions took when it
     was warmed up, None where it was not: a model for which this exceeds the time between two
-    groups cannot keep up.
+    groups cannot keep up. checked: the last self-check.
     """
 
     def __init__(
@@ -61,6 +66,7 @@ class Engine(Asking):
         self.dtype = str(self.decoder.dtype).removeprefix("mlx.core.")
         self.device = "cpu" if mx.default_device() == mx.cpu else "gpu"
         self.tick_s: float | None = None
+        self.checked: SelfCheck | None = None
         self.remarks = list(checkpoint.remarks)
         if not self.settings.source:
             self.remarks.append(
@@ -79,15 +85,20 @@ class Engine(Asking):
         pixel_budget: int | None = None,
         dtype: str | None = None,
         outer_vision_tokens: bool = False,
+        self_check: str = "off",
         warm: bool = True,
     ) -> Engine:
         """Load an embedded model, a local folder or a hub checkpoint; raises CheckpointError.
 
         pixel_budget: most pixels of a frame (None: the checkpoint's). dtype: "float32", "bfloat16"
         or "float16" (None: float32 on the CPU, bfloat16 on a GPU). outer_vision_tokens: whether
-        all groups of a video stand between vision tokens of their own, see PromptTemplate. warm:
-        run on a blank group, so that the first real one does not wait for kernels to be compiled.
+        all groups of a video stand between vision tokens of their own, see PromptTemplate.
+        self_check: "refuse" or "warn" where the shared pass is wrong here, "off" not to look.
+        warm: run on a blank group, so that the first real one does not wait for kernels to be
+        compiled.
         """
+        if self_check not in SELF_CHECKS:
+            raise ValueError(f"self_check must be one of {SELF_CHECKS}, not {self_check!r}")
         if dtype is not None and dtype not in DTYPES:
             raise CheckpointError(f"dtype must be one of {', '.join(DTYPES)}, not {dtype!r}")
         loaded = checkpoints.load(model, getattr(mx, dtype) if dtype else None)
@@ -96,9 +107,25 @@ class Engine(Asking):
             engine.template("video")
         except PromptError as error:
             raise CheckpointError(f"{model}: {error}") from error
+        if self_check != "off":
+            engine.self_check(refuse=self_check == "refuse")
         if warm:
             engine.warm_up()
         return engine
+
+    def self_check(self, *, refuse: bool = False) -> SelfCheck:
+        """Check the shared pass against the ordinary one, here and now: about a second.
+
+        The result is kept as ``checked`` and logged. A failure is a remark; with ``refuse`` it
+        raises CheckpointError.
+        """
+        self.checked = check_engine(self)
+        _LOG.log(logging.INFO if self.checked.ok else logging.WARNING, "%s", self.checked)
+        if not self.checked.ok:
+            self.remarks.append(str(self.checked))
+            if refuse:
+                raise CheckpointError(f"{self.name}: {self.checked}")
+        return self.checked
 
     def warm_up(self) -> None:
         """Encode a blank group and ask about it, twice; the second time sets ``tick_s``."""

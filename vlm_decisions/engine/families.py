@@ -29,9 +29,9 @@ class Family:
     the kinds of layers; with two, the second is every so many layers. interleaved,
     partial_rotary: of the rotary positions. rope_in_parameters: mlx-vlm's module reads them as
     ``rope_parameters``. vision_types, vision_act: of the vision tower. flat_text: config.json
-    may have the language model's settings at its top. rename: of tensors, before mlx-vlm's own
-    renaming. repair: corrects what mlx-vlm's model does
-    otherwise than the family.
+    may have the language model's settings at its top. arrange: brings the tensors (with the
+    language model's settings) to the form that mlx-vlm's model knows. repair: corrects what
+    mlx-vlm's model does otherwise than the family. experts: has mixtures of experts.
     """
 
     model_type: str
@@ -46,8 +46,11 @@ class Family:
     vision_types: tuple[str, ...] = ()
     vision_act: str = "gelu_pytorch_tanh"
     flat_text: bool = False
-    rename: Callable[[str], str] = lambda key: key
+    arrange: Callable[[dict[str, Any], Mapping[str, Any]], dict[str, Any]] = (
+        lambda weights, text: weights
+    )
     repair: Callable[[Any], None] = lambda model: None
+    experts: bool = False
 
     def modules(self) -> Any:
         """Return mlx-vlm's package for the family (``Model``, ``ModelConfig``)."""
@@ -106,6 +109,25 @@ def _qwen3_vl(model: Any) -> Decoder:
     return Decoder(language, layers, _rotary(language.model.layers[0].self_attn.rotary_emb))
 
 
+def _transpose_experts(weights: dict[str, Any], text: Mapping[str, Any]) -> dict[str, Any]:
+    """Bring stacked experts to the older order of axes (experts, in, out).
+
+    transformers 5 saves (experts, out, in). One of the two shapes tells which it is.
+    """
+    out = dict(weights)
+    hidden, inner = text["hidden_size"], text["moe_intermediate_size"]
+    for key in (k for k in weights if k.endswith(".experts.gate_up_proj")):
+        down = key.replace("gate_up_proj", "down_proj")
+        newer = (
+            weights[down].shape[1:] == (hidden, inner)
+            if hidden == 2 * inner
+            else weights[key].shape[1:] == (2 * inner, hidden)
+        )
+        if newer:
+            out.update({name: weights[name].swapaxes(1, 2) for name in (key, down)})
+    return out
+
+
 def _swap_activations(model: Any) -> None:
     """Give the vision tower the family's activations: mlx-vlm 0.7.10 has the two exchanged."""
     tower = model.vision_tower
@@ -144,13 +166,16 @@ FAMILIES: Final = {
         Family(
             "qwen3_5_moe",
             vision_types=("qwen3_5_moe", "qwen3_5_moe_vision", "qwen3_5", "qwen3_5_vision"),
+            experts=True,
             **_QWEN3_5,
         ),
         Family("qwen3_vl", vision_types=("qwen3_vl", "qwen3_vl_vision"), **_QWEN3_VL),
         Family(
             "qwen3_vl_moe",
             vision_types=("qwen3_vl_moe", "qwen3_vl_moe_vision", "qwen3_vl", "qwen3_vl_vision"),
+            arrange=_transpose_experts,
             repair=_swap_activations,
+            experts=True,
             **{
                 **_QWEN3_VL,
                 "text_defaults": {

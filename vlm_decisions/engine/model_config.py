@@ -76,6 +76,8 @@ def read_config(folder: Path) -> ModelConfig:
     _check_windows(path, text, family)
     _rope(path, text, family)
     _vision(path, vision, family)
+    if "num_local_experts" in text:  # transformers 5's name for it
+        text.setdefault("num_experts", text["num_local_experts"])
     for key, value in family.text_defaults.items():
         if text.get(key) is None:
             text[key] = value

@@ -17,13 +17,13 @@ from typing import Final, NamedTuple
 
 import mlx.core as mx
 
+from ..frames import MODES
 from .asking import Asking
 from .errors import EngineError, GroupError
 from .readout import Query, Readout
 from .state import State
 from .vision import VisionGroup
 
-MODES: Final = ("stream", "window")
 REBUILDS: Final = ("idle", "inline")
 FIRST_S: Final = 0.1  # stated time of a first group that is given a late one, as after a reset
 NS: Final = 1_000_000_000

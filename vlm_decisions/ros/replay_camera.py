@@ -183,7 +183,11 @@ class ReplayCamera(Node):
                 return
             publish(self._moved)
             self._last_ns = due_ns
-            self._next = next(self._items, None)
+            try:
+                self._next = next(self._items, None)
+            except (BagError, SourceError) as error:
+                self.get_logger().error(f"not all of it could be played: {error}")
+                self._next = None
         if not self._loop:
             self._stop()
             return

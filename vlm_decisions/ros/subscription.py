@@ -13,6 +13,7 @@ from sensor_msgs.msg import CompressedImage, Image
 
 from ..frames import Frame
 from ..runtime.statistics import MEMORY
+from ..runtime.throttle import Throttle
 from ..sources.images import ImageError, compressed_to_rgb, image_to_rgb
 from .convert import time_to_ns
 
@@ -48,7 +49,8 @@ class ImageSubscription:
         self.newest: Frame | None = None
         self.converted_ms: deque[float] = deque(maxlen=MEMORY)
         self.handled_ms: deque[float] = deque(maxlen=MEMORY)
-        self._reported: dict[str, tuple[float, int]] = {}
+        self._reports = Throttle(REPORT_S)
+        self._reported: Counter[str] = Counter()
         self._closed = False
         qos = QoSProfile(history=QoSHistoryPolicy.KEEP_LAST, depth=DEPTH,
                          reliability=QoSReliabilityPolicy[reliability.upper()])
@@ -98,14 +100,12 @@ class ImageSubscription:
     def _refuse(self, error: ImageError) -> None:
         self.refused[error.cause] += 1
         self.last_refusal = str(error)
-        now_s = time.monotonic()
-        before_s, count = self._reported.get(error.cause, (-REPORT_S, 0))
-        if now_s - before_s < REPORT_S:
+        if not self._reports.passes(error.cause):
             return
-        total = self.refused[error.cause]
+        total, count = self.refused[error.cause], self._reported[error.cause]
         more = f" ({total - count} refused since the last report)" if count else ""
         self._node.get_logger().warning(f"image refused: {error}{more}")
-        self._reported[error.cause] = (now_s, total)
+        self._reported[error.cause] = total
 
 
 def check_stamp(stamp: Any) -> None:

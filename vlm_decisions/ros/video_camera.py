@@ -60,6 +60,8 @@ class VideoCamera(Node):
                 return  # nobody would see the beginning
             self._start_ns = now_ns
         if self._next is None:
+            if self._video.shortfall:
+                self.get_logger().warning(self._video.shortfall)
             if not self._loop:
                 self._stop()
                 return
