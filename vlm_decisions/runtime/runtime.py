@@ -154,9 +154,24 @@ class Runtime:
         arrival = self._intake.push(frame, now_ns)
         with self._lock:
             if arrival.reset_reason:
-                self._reset(arrival.reset_reason, now_ns, frame)
-            if arrival.health is not None:
-                self._publish(self._gate.image(frame, arrival.health, self.questions(), now_ns))
+                self._reset(arrival.reset_reason, now_ns, arrival.frame)
+            if arrival.frame is None:
+                self._gate.refused(arrival.refusal, now_ns)
+            else:
+                self._publish(
+                    self._gate.image(
+                        arrival.frame,
+                        arrival.health,
+                        self._intake.mixture(),
+                        self.questions(),
+                        now_ns,
+                    )
+                )
+
+    def refuse(self, reason: str) -> None:
+        """Note that an image arrived and cannot be used, to be told where no other arrives."""
+        with self._lock:
+            self._gate.refused(reason, self._clock_ns())
 
     def check_freshness(self, now_ns: int | None = None) -> None:
         """
@@ -494,6 +509,8 @@ class Runtime:
             skipped=meter.total("skipped"),
             errors=meter.total("errors"),
             dropped=meter.dropped(),
+            breaks=self._intake.breaks(),
+            mixture=self._intake.mixture(),
             queue=len(self._intake),
             tick_ms=meter.tick_ms(),
             age_ms=meter.age_ms(),
