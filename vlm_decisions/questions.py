@@ -352,6 +352,11 @@ class QuestionBook:
 
         Returns the new question. Raises QuestionError; the old one then stays.
         """
+        question = self._questions[question_id] = self.replaced(question_id, **changes)
+        return question
+
+    def replaced(self, question_id: str, **changes: Any) -> Question:
+        """Return what `replace` would put in a question's place. Raises QuestionError."""
         question = self.get(question_id)
         for name in changes:
             if name not in FIELDS:
@@ -364,7 +369,6 @@ class QuestionBook:
                 event.check_questions({**self._questions, question_id: question})
             except EventError as error:
                 raise QuestionError(f"question '{question_id}': {error}", "options") from error
-        self._questions[question_id] = question
         return question
 
     def copy(self) -> QuestionBook:

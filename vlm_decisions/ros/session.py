@@ -95,6 +95,8 @@ class Session:
                 if time.monotonic() > deadline_s:
                     raise ConfigureError(f"model '{self._model}' was not loaded within "
                                          f"{self._load_timeout_s:g} s") from error
+            except QuestionError as error:  # one that this model can never answer
+                raise ConfigureError(str(error)) from error
             except BaseException as error:  # whatever a loader raises
                 text = str(error) or type(error).__name__
                 raise ConfigureError(f"model '{self._model}' cannot be loaded: {text}") from error

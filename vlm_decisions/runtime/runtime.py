@@ -19,7 +19,7 @@ from typing import Any
 
 from ..decision import UNKNOWN, Decision
 from ..frames import NS, Frame, Group
-from ..questions import Question, QuestionBook
+from ..questions import Question, QuestionBook, QuestionError
 from .engine_protocol import EngineLike
 from .gate import Gate
 from .heads import load_heads
@@ -51,6 +51,7 @@ class Runtime:
     """
     Answers standing questions about the frames pushed into it.
 
+    Loading fails with QuestionError where a standing question can never be answered by the model.
     One engine thread owns the engine: it calls `engine_factory`, processes the groups that `push`
     samples, and lets the engine go. Listeners are called from the engine's, the pushing and the
     checking thread, decisions one at a time and in order; they may call back, except `ask`.
@@ -203,8 +204,13 @@ class Runtime:
         return tuple(self._standing.values())
 
     def add_question(self, question: Question) -> None:
-        """Add a standing question, asked on the next group. Raises QuestionError."""
+        """
+        Add a standing question, asked on the next group.
+
+        Raises QuestionError, also where the loaded model and its heads could never answer it.
+        """
         with self._lock:
+            self._check(question)
             self._book.add(question)
             self._begin_question(question.id)
 
@@ -226,6 +232,7 @@ class Runtime:
         """
         with self._lock:
             old = self._book.get(question_id)
+            self._check(self._book.replaced(question_id, **changes))
             new = self._book.replace(question_id, **changes)
             if new.asks_the_same(old):
                 self._book_changed()
@@ -244,6 +251,10 @@ class Runtime:
         self._scheduler.forget(question_id)
         self._gate.added(question_id, self._clock_ns())
         self._book_changed()
+
+    def _check(self, question: Question) -> None:
+        if self._processor is not None:
+            self._processor.check(question)
 
     def _book_changed(self) -> None:
         self._standing = {question.id: question for question in self._book}
@@ -282,6 +293,10 @@ class Runtime:
             or now_ns - newest_ns > self.settings.max_age_s * NS
         ):
             return None
+        try:
+            self._processor.check(question)
+        except QuestionError as error:
+            return self._no_answer(question, str(error))
         return decide(self._processor.ask_now(question), self._clock_ns())
 
     def _no_answer(self, question: Question, reason: str) -> Decision:
@@ -363,7 +378,11 @@ class Runtime:
         )
         for reason in self._heads_refused.values():
             self._error(reason)
-        self._processor = Processor(engine, heads, self.settings, self._meter)
+        processor = Processor(engine, heads, self.settings, self._meter)
+        with self._lock:  # from here on, what cannot be answered is not taken
+            for question in self.questions():
+                processor.check(question)
+            self._processor = processor
         self._heads = tuple(head.name for head in heads)
         self._model = engine.name
 
