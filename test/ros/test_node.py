@@ -290,6 +290,14 @@ def test_compressed_with_namespace_and_remap(tmp_path):
         assert np.abs(np.array(s.model.corners[0]) - (200, 30, 60)).max() < 6
 
 
+def test_a_remap_of_the_compressed_topic_itself_is_told(tmp_path):
+    args = ["--ros-args", "-r", "image/compressed:=/front/jpeg"]
+    with system(tmp_path, image_transport="compressed", args=args) as s:
+        wait_for(lambda: s.node._images)
+        assert s.node._images.topic == "/front/jpeg"
+        assert "no image yet on /front/jpeg" in s.peer.status("image", ERROR).message
+
+
 def test_raw_with_namespace_and_remap(tmp_path):
     args = ["--ros-args", "-r", "__ns:=/robot", "-r", "image:=/front/rgb"]
     with system(tmp_path, args=args, path="/robot/decision_node") as s:

@@ -2,80 +2,13 @@
 
 import os
 import signal
-import subprocess
-import sys
-import threading
 import time
-from pathlib import Path
 
 import pytest
 
 pytest.importorskip("rclpy", reason="rclpy is not installed")
 
-HERE = Path(__file__).parents[1]
-NODE = """
-import sys
-sys.path.insert(0, {here!r})
-from fake_model import FakeModel
-from vlm_decisions.node import DecisionNode
-from vlm_decisions.ros.run import run
-raise SystemExit(run(lambda stop: DecisionNode(
-    engine_factory=lambda name, budget: FakeModel(load_s={load_s}, ask_s={ask_s}))))
-"""
-
-
-class Process:
-    """A Python process with its output by line."""
-
-    def __init__(self, *args: str) -> None:
-        os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
-        env = {name: value for name, value in os.environ.items()
-               if not name.startswith(("FASTDDS_", "FASTRTPS_"))}
-        env |= {"ROS_DOMAIN_ID": str(1 + os.getpid() % 99), "RCUTILS_COLORIZED_OUTPUT": "0",
-                "RCUTILS_LOGGING_BUFFERED_STREAM": "0"}
-        self.lines: list[str] = []
-        self.popen = subprocess.Popen([sys.executable, *args], env=env, text=True,
-                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def __enter__(self) -> "Process":
-        return self
-
-    def __exit__(self, *exception) -> None:
-        if self.popen.poll() is None:
-            self.popen.kill()
-        self.popen.wait()
-
-    def _read(self) -> None:
-        for line in self.popen.stdout:
-            self.lines.append(line.rstrip())
-
-    def wait_line(self, text: str, timeout_s: float = 30.0) -> None:
-        deadline_s = time.monotonic() + timeout_s
-        while not any(text in line for line in self.lines):
-            assert time.monotonic() < deadline_s, f"no {text!r} in {self.lines}"
-            assert self.popen.poll() is None or any(text in line for line in self.lines), self.lines
-            time.sleep(0.02)
-
-    def end(self, number: signal.Signals | None = None) -> tuple[int, float, str]:
-        """Send a signal; return exit code, seconds it took, and all output."""
-        began_s = time.monotonic()
-        if number is not None:
-            self.popen.send_signal(number)
-        try:
-            code = self.popen.wait(20)
-        except subprocess.TimeoutExpired:
-            self.popen.kill()
-            raise
-        took_s = time.monotonic() - began_s
-        self._reader.join()
-        return code, took_s, "\n".join(self.lines)
-
-
-def node(*args: str, load_s: float = 0.0, ask_s: float = 0.0) -> Process:
-    return Process("-c", NODE.format(here=str(HERE), load_s=load_s, ask_s=ask_s),
-                   "--ros-args", "-p", "heads_dir:=none", *args)
+from processes import Process, node
 
 
 @pytest.mark.parametrize("number, ask_s", [(signal.SIGINT, 1.0), (signal.SIGTERM, 1.0),

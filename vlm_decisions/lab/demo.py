@@ -26,6 +26,7 @@ from vlm_decisions.msg import Decision as DecisionMsg
 
 from ..decision import Decision
 from ..ros.convert import decision_from_msg
+from ..ros.matching import MatchingSubscription
 from ..ros.question_store import Keeper
 from ..sources.images import image_to_rgb
 from ..viewer.table import Table
@@ -89,7 +90,7 @@ class _Watch:
         self.node.create_subscription(String, "truth", self._told, QoSProfile(depth=100))
         self._overlay: Any = None
         if overlay:
-            self.node.create_subscription(Image, "decision_node/overlay", self._drawn, 1)
+            MatchingSubscription(self.node, Image, "decision_node/overlay", self._drawn, depth=1)
 
     def ready(self) -> bool:
         """Whether the node is there and publishes."""

@@ -12,6 +12,7 @@ from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
 
 from ..frames import MAX_INTERVAL_S
 from ..runtime.statistics import Percentiles, RuntimeStats, percentiles
+from .matching import Link
 
 SLOWEST_HZ = 0.95 / MAX_INTERVAL_S
 """Below this rate of images no two of them make a group."""
@@ -31,6 +32,7 @@ class NodeState:
     the image topic. ``received``: images that arrived; ``refused``: of these, by cause, with
     ``last_refusal`` the newest reason. ``stamp_offset_s``: clock minus the newest header stamp.
     ``runtime``: its snapshot, None while not configured. ``wanted_hz``: rate by question id.
+    ``link``: how the image topic is received. ``trouble``: why images do not come as they should.
     ``by_arrival``: frames are stamped on arrival, not by the header. ``clock_ns``: the clock, 0
     where ``use_sim_time`` is set and nobody publishes ``/clock``. ``conditions``: the camera_* ids
     that hold. ``unknown``: standing questions whose newest answer is that, with the reason.
@@ -41,6 +43,8 @@ class NodeState:
     state: str
     failure: str = ""
     topic: str = ""
+    link: Link | None = None
+    trouble: str = ""
     received: int = 0
     refused: Mapping[str, int] = field(default_factory=dict)
     last_refusal: str = ""
@@ -113,6 +117,9 @@ class Diagnostics:
                   "message to runtime": f"p50 {_number(now.handled_ms.p50)} ms, "
                                         f"p95 {_number(now.handled_ms.p95)} ms",
                   **{f"refused, {cause}": count for cause, count in now.refused.items()}}
+        if now.link is not None:
+            values |= {"publishers": now.link.publishers, "lost on the way": now.link.lost,
+                       "reliability": "reliable" if now.link.reliable else "best effort"}
         level, message = OK, f"{_number(rate_hz)} Hz"
         if now.state != "active":
             message = "not subscribed"
@@ -125,9 +132,12 @@ class Diagnostics:
             level = WARN if fresh_good > 0 else ERROR
             message = f"refused {fresh_refused}: {now.last_refusal}"
         elif math.isinf(runtime.image_age_s):
-            level, message = ERROR, f"no image yet on {now.topic}"
+            level, message = ERROR, _because(f"no image yet on {now.topic}", now.trouble)
         elif gone:
-            level, message = ERROR, f"no image for {_number(runtime.image_age_s)} s"
+            level, message = ERROR, _because(f"no image for {_number(runtime.image_age_s)} s",
+                                             now.trouble)
+        elif now.trouble:
+            level, message = WARN, now.trouble
         elif abs(now.stamp_offset_s) > now.max_age_s and not now.by_arrival:
             side = "behind" if now.stamp_offset_s > 0 else "ahead of"
             level = WARN
@@ -225,6 +235,10 @@ def model_memory_mb() -> float | None:
 def _overrun(stats: RuntimeStats) -> int:
     """Return the groups dropped because the model was too slow."""
     return stats.dropped.get("queue", 0) + stats.dropped.get("catch_up", 0)
+
+
+def _because(what: str, why: str) -> str:
+    return f"{what}: {why}" if why else what
 
 
 def _number(value: float) -> str:

@@ -9,7 +9,8 @@ Subscribes:
 
 - ``image`` (sensor_msgs/Image, any picture encoding), or with ``image_transport: compressed`` the
   topic that ``image`` resolves to + ``/compressed`` (sensor_msgs/CompressedImage, JPEG or PNG);
-  best effort unless ``reliability: reliable``. Bad images are counted, reported and dropped.
+  as reliable as its publishers, unless ``reliability`` says otherwise. Bad images are counted,
+  reported and dropped; what is lost on the way is told.
 
 Publishes:
 
@@ -310,7 +311,9 @@ class DecisionNode(LifecycleNode):
         latest = self._outlets.latest.copy()
         now_ns = self.get_clock().now().nanoseconds
         return NodeState(
-            self._label, topic=images.topic if images else "", clock_ns=now_ns,
+            self._label, topic=images.topic if images else "",
+            link=images.link if images else None, trouble=images.trouble() if images else "",
+            clock_ns=now_ns,
             received=images.received if images else 0,
             refused=dict(images.refused) if images else {},
             last_refusal=images.last_refusal if images else "",

@@ -26,6 +26,7 @@ from rclpy.parameter import Parameter
 from ..questions import Question, QuestionBook, QuestionError
 from ..runtime.settings import MODES, RANGES, RuntimeSettings
 from ..sources.images import MAX_PIXELS
+from .matching import RELIABILITIES
 
 
 class ParameterError(ValueError):
@@ -75,8 +76,8 @@ SPECS = (
                                    "empty: start without questions."),
     Spec("image_transport", "raw", "Which image topic to read: image, or image/compressed.",
          choices=("raw", "compressed")),
-    Spec("reliability", "best_effort", "Reliability of the image subscription.",
-         choices=("best_effort", "reliable")),
+    Spec("reliability", "auto", "Reliability of the image subscription; auto: what the image's "
+                                "publishers offer.", choices=RELIABILITIES),
     Spec("stamp_source", "header", "Frame time: the header's stamp, or the time of arrival.",
          choices=("header", "arrival")),
     Spec("mode", _RUNTIME.mode, "stream: one running model state; window: recomputed per group.",

@@ -17,7 +17,6 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from importlib import metadata
 
 import rclpy
 from rclpy.exceptions import ParameterException
@@ -26,10 +25,7 @@ from rclpy.logging import get_logger
 from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
 
-from ..files import resources
-
-PROFILES, OLD_PROFILES = "FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILES_FILE"
-TRANSPORTS = "FASTDDS_BUILTIN_TRANSPORTS"
+from .middleware import let_images_pass
 
 GRACE_S = 1.5
 """Seconds from the signal after which the process ends even if a thread of it does not."""
@@ -85,21 +81,6 @@ def run(make_node: Callable[[Callable[[], None]], Node], args: list[str] | None 
             # A model that still loads, say: the interpreter would wait for it or fall over it.
             _give_up()
     return 0
-
-
-def let_images_pass() -> None:
-    """
-    Give Fast DDS room for images in shared memory, where nobody chose otherwise.
-
-    config/fastdds.xml says why. It must happen before ``rclpy.init``.
-    """
-    middleware = os.environ.get("RMW_IMPLEMENTATION", "rmw_fastrtps_cpp")
-    chosen = {PROFILES, OLD_PROFILES, TRANSPORTS} & set(os.environ)
-    if middleware.startswith("rmw_fastrtps") and not chosen:
-        # Fast DDS 2 (up to Jazzy, rclpy 7) knows the old name only, Fast DDS 3 warns of it.
-        old = int(metadata.version("rclpy").partition(".")[0]) < 9
-        os.environ[OLD_PROFILES if old else PROFILES] = str(
-            resources.share_file("config", "fastdds.xml"))
 
 
 def _spin(executor: SingleThreadedExecutor, node: Node, stopping: threading.Event,

@@ -14,13 +14,6 @@ from rcl_interfaces.srv import GetParameters, SetParametersAtomically
 from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
 from rclpy.parameter import Parameter
-from rclpy.qos import (
-    QoSDurabilityPolicy,
-    QoSHistoryPolicy,
-    QoSProfile,
-    QoSReliabilityPolicy,
-    qos_profile_sensor_data,
-)
 from sensor_msgs.msg import CompressedImage, Image
 
 from vlm_decisions.msg import Decision as DecisionMsg
@@ -36,6 +29,7 @@ from ..viewer.board import Board
 from ..viewer.pictures import Pictures
 from ..viewer.source import CAMERA, OVERLAY, SourceError, Status, System, Unavailable
 from .convert import decision_from_msg, event_from_msg, question_from_msg, question_to_msg
+from .matching import MatchingSubscription
 from .publishers import latched
 
 CALL_S = 5.0
@@ -44,17 +38,13 @@ CALL_S = 5.0
 SILENT_S = 4.0
 """Diagnostics come every second: without any for this long, the node does not run, seconds."""
 
-NEWEST = QoSProfile(depth=1, history=QoSHistoryPolicy.KEEP_LAST,
-                    reliability=QoSReliabilityPolicy.BEST_EFFORT,
-                    durability=QoSDurabilityPolicy.VOLATILE)
-
 
 class RosSource:
     """
     Follows the decision node `target` (a name, relative to the namespace of `node`).
 
-    Pictures are subscribed only while somebody looks at them, best effort and the newest only,
-    so that a viewer costs the decision node nothing but a draw of the overlay.
+    Pictures are subscribed only while somebody looks at them, and the newest only, so that a
+    viewer costs the decision node nothing but a draw of the overlay.
     """
 
     kind = "ros"
@@ -69,7 +59,7 @@ class RosSource:
         self._max_age_s = System.max_age_s
         self._heard_s: float | None = None
         self._wanted: frozenset[str] = frozenset()
-        self._pictured: dict[str, tuple[str, Any]] = {}
+        self._pictured: dict[str, tuple[str, MatchingSubscription]] = {}
         node.create_subscription(DecisionMsg, topic, self._decided, latched(64))
         node.create_subscription(QuestionArray, f"{self.name}/questions", self._told, latched(1))
         node.create_subscription(EventMsg, f"{self.name}/events", self._happened, 10)
@@ -143,16 +133,16 @@ class RosSource:
         wanted = {channel: topics[channel] for channel in self._wanted if topics[channel]}
         for channel, (topic, subscription) in list(self._pictured.items()):
             if wanted.get(channel) != topic:
-                self._node.destroy_subscription(subscription)
+                subscription.close()
                 del self._pictured[channel]
         for channel, topic in wanted.items():
             if channel in self._pictured:
                 continue
             packed = topic.endswith("/compressed")
             convert = compressed_to_rgb if packed else image_to_rgb
-            subscription = self._node.create_subscription(
-                CompressedImage if packed else Image, topic, self._put(channel, convert),
-                NEWEST if channel == OVERLAY else qos_profile_sensor_data)
+            subscription = MatchingSubscription(
+                self._node, CompressedImage if packed else Image, topic,
+                self._put(channel, convert), depth=1)
             self._pictured[channel] = topic, subscription
 
     def _put(self, channel: str, convert: Callable[[Any], np.ndarray]) -> Callable[[Any], None]:

@@ -29,8 +29,8 @@ from ...decision import Decision
 from ...events import Event
 from ...questions import QuestionBook
 from ...ros.convert import decision_from_msg, event_from_msg
+from ...ros.middleware import let_images_pass
 from ...ros.node import DecisionNode
-from ...ros.process import let_images_pass
 from ...runtime.engine_protocol import EngineLike
 from ...runtime.settings import RuntimeSettings
 from ..demo import DemoError, process
