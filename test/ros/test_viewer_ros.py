@@ -193,6 +193,50 @@ def test_a_late_viewer_sees_how_old_a_latched_decision_is():
         rclpy.shutdown(context=context)
 
 
+def test_of_two_nodes_it_shows_its_own(tmp_path):
+    """Nodes of one name in two namespaces: /b has a camera, /a has none and ends."""
+    import rclpy
+    from fake_model import FakeModel
+    from rclpy.parameter import Parameter
+    from ros_peer import Peer
+
+    from vlm_decisions.ros.node import DecisionNode
+
+    (tmp_path / "q.yaml").write_text('- {id: person, text: "Is a person present?"}\n')
+    context = rclpy.Context()
+    rclpy.init(context=context, domain_id=1 + (os.getpid() + 60) % 99)
+    a, b = (DecisionNode(context=context, namespace=name, engine_factory=lambda *_: FakeModel(),
+                         parameter_overrides=[
+                             Parameter("questions_file", value=str(tmp_path / "q.yaml")),
+                             Parameter("heads_dir", value="none")]) for name in ("/a", "/b"))
+    peer = Peer(context, "/b/decision_node")
+    viewer = ViewerNode(context=context, namespace="/a",
+                        parameter_overrides=[Parameter("port", value=0)])
+    page = Page(viewer)
+    try:
+        with spinning(peer, b, viewer):
+            with spinning(a):
+                peer.start_camera("/b/image")
+                peer.answered()
+                shown = wait_for(lambda: (lambda s: s if s and s.get("topic") else None)(
+                    page.state().get("system")), WAIT_S)
+                time.sleep(2.5)  # diagnostics of both
+                shown = page.state()["system"]
+                assert shown["topic"] == "/a/image" and shown["counts"]["frames"] == 0
+            a.close()
+            a.destroy_node()
+            wait_for(lambda: not page.state()["link"]["ok"], WAIT_S)
+            time.sleep(1.5)
+            assert not page.state()["link"]["ok"] and peer.answered()
+    finally:
+        peer.stop_camera()
+        b.close()
+        viewer.close()
+        for node in (b, peer, viewer):
+            node.destroy_node()
+        rclpy.shutdown(context=context)
+
+
 def test_without_a_node_it_says_so(tmp_path):
     import rclpy
     from rclpy.parameter import Parameter
@@ -216,7 +260,7 @@ def test_without_a_node_it_says_so(tmp_path):
 def test_what_diagnostics_say_is_read_back():
     """The page's numbers come from the texts of /diagnostics: both must agree on the words."""
     state = having(GOOD, dropped={"queue": 3}, refused={"encoding": 2}, queue=1)
-    shown = system_of(Diagnostics("decision_node").report(state), 2.0)
+    shown = system_of(Diagnostics("/decision_node").report(state), 2.0)
     stats = state.runtime
     assert shown.state == state.state and shown.model == stats.model
     assert shown.counts["frames"] == stats.frames and shown.counts["decisions"] == stats.decisions

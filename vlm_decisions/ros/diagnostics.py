@@ -29,7 +29,7 @@ class NodeState:
     The node as it is now.
 
     ``state``: lifecycle label. ``failure``: why the last configure failed, or empty. ``topic``:
-    the image topic. ``received``: images that arrived; ``refused``: of these, by cause, with
+    the image topic, ``frame_id``: of its newest image. ``received``: images that arrived; ``refused``: of these, by cause, with
     ``last_refusal`` the newest reason. ``stamp_offset_s``: clock minus the newest header stamp.
     ``runtime``: its snapshot, None while not configured. ``wanted_hz``: rate by question id.
     ``link``: how the image topic is received. ``trouble``: why images do not come as they should.
@@ -43,6 +43,7 @@ class NodeState:
     state: str
     failure: str = ""
     topic: str = ""
+    frame_id: str = ""
     link: Link | None = None
     trouble: str = ""
     received: int = 0
@@ -62,16 +63,22 @@ class NodeState:
 
 
 class Diagnostics:
-    """Turns states into statuses; keeps the last one to tell what is new since then."""
+    """
+    Turns states into statuses; keeps the last one to tell what is new since then.
 
-    def __init__(self, node_name: str) -> None:
-        self._node_name = node_name
+    ``node_name`` is the fully qualified one. ``hardware_id`` names the camera until the topic of
+    its images, which does so afterwards, is known.
+    """
+
+    def __init__(self, node_name: str, hardware_id: str = "") -> None:
+        self._node_name, self._hardware_id = node_name, hardware_id
         self._last: NodeState | None = None
         self._low: dict[str, int] = {}
 
     def report(self, now: NodeState) -> list[DiagnosticStatus]:
         """Return the statuses for one message. Call at 1 Hz."""
         last, self._last = self._last, now
+        self._hardware_id = now.topic or self._hardware_id
         statuses = [self._model(now)]
         if now.runtime is not None:
             statuses += [self._image(now, last), self._camera(now),
@@ -82,7 +89,8 @@ class Diagnostics:
     def _status(self, what: str, level: bytes, message: str,
                 values: Mapping[str, object]) -> DiagnosticStatus:
         return DiagnosticStatus(
-            name=f"{self._node_name}: {what}", level=level, message=message, hardware_id="",
+            name=f"{self._node_name}: {what}", level=level, message=message,
+            hardware_id=self._hardware_id,
             values=[KeyValue(key=key, value=_text(value)) for key, value in values.items()])
 
     def _model(self, now: NodeState) -> DiagnosticStatus:
@@ -110,7 +118,7 @@ class Diagnostics:
         fresh_good = now.received - (last.received if last else 0) - fresh_refused
         gone = runtime.image_age_s > now.max_age_s
         rate_hz = 0.0 if gone else runtime.image_rate_hz
-        values = {"topic": now.topic, "received": now.received,
+        values = {"topic": now.topic, "frame id": now.frame_id, "received": now.received,
                   "rate": f"{_number(rate_hz)} Hz",
                   "age": f"{_number(runtime.image_age_s)} s",
                   "stamp offset": f"{_number(now.stamp_offset_s)} s",

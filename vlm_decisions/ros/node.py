@@ -119,7 +119,8 @@ class DecisionNode(LifecycleNode):
                                    lambda question: self._need().apply(question))
         self._outlets = Outlets(self)
         self._question_services = QuestionServices(self, self)
-        self._diagnostics = Diagnostics(self.get_name())
+        self._diagnostics = Diagnostics(self.get_fully_qualified_name(),
+                                        self.resolve_topic_name("image"))
         self._diagnostics_pub = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
         # Real time: with a simulated clock that stands still these must go on.
         steady = Clock(clock_type=ClockType.STEADY_TIME)
@@ -312,6 +313,7 @@ class DecisionNode(LifecycleNode):
         now_ns = self.get_clock().now().nanoseconds
         return NodeState(
             self._label, topic=images.topic if images else "",
+            frame_id=images.newest.frame_id if images and images.newest else "",
             link=images.link if images else None, trouble=images.trouble() if images else "",
             clock_ns=now_ns,
             received=images.received if images else 0,

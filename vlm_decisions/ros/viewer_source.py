@@ -53,7 +53,6 @@ class RosSource:
         self._node, self._board, self._pictures = node, board, pictures
         topic = node.resolve_topic_name(f"{target}/decisions")
         self.name = topic.removesuffix("/decisions")
-        self._short = self.name.rpartition("/")[2]
         self._topic = topic
         self._system = System()
         self._max_age_s = System.max_age_s
@@ -88,7 +87,7 @@ class RosSource:
         self._board.machine_event(event_from_msg(msg))
 
     def _diagnosed(self, msg: DiagnosticArray) -> None:
-        mine = [status for status in msg.status if status.name.startswith(f"{self._short}: ")]
+        mine = [status for status in msg.status if status.name.startswith(f"{self.name}: ")]
         if mine:
             self._heard_s = time.monotonic()
             self._system = system_of(mine, self._max_age_s)
