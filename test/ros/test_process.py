@@ -2,7 +2,10 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -10,13 +13,17 @@ pytest.importorskip("rclpy", reason="rclpy is not installed")
 
 from processes import Process, node
 
+from vlm_decisions.ros.programs import NODES
+
+ROOT = Path(__file__).parents[2]
+
 
 @pytest.mark.parametrize("number, ask_s", [(signal.SIGINT, 1.0), (signal.SIGTERM, 1.0),
                                            (signal.SIGTERM, 30.0)])
 def test_signal_in_the_middle_of_an_answer(number, ask_s, tmp_path):
     log = tmp_path / "decisions.jsonl"
-    camera = Process("-m", "vlm_decisions.ros.sim_camera", "--ros-args", "-p", "width:=160", "-p",
-                     "height:=120")
+    camera = Process("-m", "vlm_decisions.ros", "sim_camera", "--ros-args", "-p", "width:=160",
+                     "-p", "height:=120")
     with camera, node("-p", f"log_file:={log}", ask_s=ask_s) as process:
         process.wait_line("active, reading")
         deadline_s = time.monotonic() + 20
@@ -75,15 +82,61 @@ def test_unknown_parameters_are_named():
     assert "unknown parameter 'questions.person.enter'" not in output
 
 
-@pytest.mark.parametrize(("module", "args", "reason"), [
+@pytest.mark.parametrize(("name", "args", "reason"), [
     ("sim_camera", ["-p", "script:=opera"], "script must be one of demo, random"),
     ("sim_camera", ["-p", "width:=20"], "width"),
-    ("video_camera", ["-p", "file:=/no/such.mp4"], "/no/such.mp4"),
-    ("video_camera", ["-p", f"file:={__file__}"], "no video that can be decoded")])
-def test_camera_that_cannot_start(module, args, reason):
-    with Process("-m", f"vlm_decisions.ros.{module}", "--ros-args", *args) as process:
+    ("replay_camera", ["-p", "source:=/no/such.mp4"], "/no/such.mp4"),
+    ("replay_camera", ["-p", f"source:={__file__}"], "test_process.py")])
+def test_camera_that_cannot_start(name, args, reason):
+    with Process("-m", "vlm_decisions.ros", name, "--ros-args", *args) as process:
         code, _, output = process.end()
     assert code == 1 and reason in output and "Traceback" not in output, output
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory):
+    """Make what pip makes of pyproject.toml: a script for each program; return them by name."""
+    import tomllib
+
+    folder = tmp_path_factory.mktemp("bin")
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    for name, entry in scripts.items():
+        module, _, function = entry.partition(":")
+        (folder / name).write_text(
+            "import os, sys\nprint('here', flush=True)\n"
+            f"from {module} import {function}\nsys.exit({function}())\n")
+    return {name: str(folder / name) for name in scripts if name != "vlm-decisions"}
+
+
+@pytest.mark.parametrize("after_s", [0.3, 1.0, 2.0])
+@pytest.mark.parametrize("name", NODES)
+def test_signal_while_it_starts(programs, name, after_s):
+    """In the first seconds, most of which go into imports, the end is as quiet as later."""
+    args = ["-p", "port:=0"] if name == "viewer" else []
+    with Process(programs[name], "--ros-args", *args) as process:
+        process.wait_line("here")  # Python itself runs, and is with the program's first lines
+        time.sleep(after_s)
+        code, _, output = process.end(signal.SIGINT)
+    if name == "replay_camera" and "cannot start" in output:
+        pytest.skip("it had ended already: there is nothing to play")
+    assert code == 0 and "Traceback" not in output, output
+
+
+@pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("apart_s", [0.05, 0.5])
+def test_a_second_signal_changes_nothing(second, apart_s):
+    with node() as process:
+        process.wait_line("active, reading")
+        code, _, output = process.end(signal.SIGINT, second, apart_s=apart_s)
+    assert code == 0 and "Traceback" not in output, output
+
+
+def test_what_starts_a_node_imports_nothing_large():
+    """Signals are taken care of before that."""
+    code = ("import sys, vlm_decisions.ros.programs\n"
+            "print(*sorted({'numpy', 'cv2', 'rclpy', 'mlx', 'yaml'} & set(sys.modules)))")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
 
 
 def test_large_images_pass_unharmed():
@@ -95,7 +148,7 @@ def test_large_images_pass_unharmed():
 
     context = rclpy.Context()
     images, truths = [], []
-    with Process("-m", "vlm_decisions.ros.sim_camera", "--ros-args", "-p", "fps:=10.0"):
+    with Process("-m", "vlm_decisions.ros", "sim_camera", "--ros-args", "-p", "fps:=10.0"):
         rclpy.init(context=context, domain_id=1 + os.getpid() % 99)
         listener = rclpy.create_node("listener", context=context)
         listener.create_subscription(Image, "image", images.append, qos_profile_sensor_data)

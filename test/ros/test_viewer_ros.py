@@ -275,7 +275,7 @@ def test_what_diagnostics_say_is_read_back():
 def run_viewer(*parameters: str) -> subprocess.Popen:
     arguments = [a for p in parameters for a in ("-p", p)]
     return subprocess.Popen(
-        [sys.executable, "-m", "vlm_decisions.ros.viewer", "--ros-args", *arguments],
+        [sys.executable, "-m", "vlm_decisions.ros", "viewer", "--ros-args", *arguments],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 

@@ -267,8 +267,8 @@ def test_the_running_demo(browser, monkeypatch):
     probe = Server(port=0)
     port = probe.port
     probe.stop()
-    with (process("vlm_decisions.ros.node"), process("vlm_decisions.ros.viewer", f"port:={port}"),
-          process("vlm_decisions.ros.sim_camera", "fps:=8.0") as camera, heard(domain) as ids):
+    with (process("decision_node"), process("viewer", f"port:={port}"),
+          process("sim_camera", "fps:=8.0") as camera, heard(domain) as ids):
         wait_for(lambda: serves(port), 120)
         with page_of(browser, port) as page:
             page.set_default_timeout(240_000)  # a busy machine answers seldom

@@ -52,9 +52,9 @@ def run_demo(duration_s: float = 30.0, seed: int = 0, width: int = 640, height: 
     Keeper(questions).load()  # the node would say the same, and wait for better ones
     os.environ.setdefault("ROS_DOMAIN_ID", str(random.randint(1, 100)))
     os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
-    camera = ["vlm_decisions.ros.sim_camera", f"seed:={seed}", f"width:={width}",
+    camera = ["sim_camera", f"seed:={seed}", f"width:={width}",
               f"height:={height}", f"fps:={fps}", "loop:=true"]
-    node = ["vlm_decisions.ros.node", "model:=sim_desk",
+    node = ["decision_node", "model:=sim_desk",
             f"questions_file:={questions}"]
     with process(*node) as deciding, _watcher(bool(picture)) as watch:
         watch.wait(deciding, "decision_node", watch.ready)
@@ -151,11 +151,11 @@ def _watcher(overlay: bool) -> Iterator[_Watch]:
 
 
 @contextmanager
-def process(module: str, *parameters: str) -> Iterator[subprocess.Popen]:
-    """Run a node's module as a process with parameters `name:=value`; end it afterwards."""
+def process(name: str, *parameters: str) -> Iterator[subprocess.Popen]:
+    """Run a node as a process with parameters `name:=value`; end it afterwards."""
     arguments = [a for p in parameters for a in ("-p", p)]
-    child = subprocess.Popen([sys.executable, "-m", module, "--ros-args", "--log-level", "warn",
-                              *arguments])
+    child = subprocess.Popen([sys.executable, "-m", "vlm_decisions.ros", name, "--ros-args",
+                              "--log-level", "warn", *arguments])
     try:
         yield child
     finally:

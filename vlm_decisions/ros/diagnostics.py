@@ -29,10 +29,11 @@ class NodeState:
     The node as it is now.
 
     ``state``: lifecycle label. ``failure``: why the last configure failed, or empty. ``topic``:
-    the image topic, ``frame_id``: of its newest image. ``received``: images that arrived; ``refused``: of these, by cause, with
-    ``last_refusal`` the newest reason. ``stamp_offset_s``: clock minus the newest header stamp.
+    the image topic, ``frame_id``: of its newest image. ``received``: images that arrived;
+    ``refused``: of these, by cause, with ``last_refusal`` the newest reason. ``stamp_offset_s``:
+    clock minus the newest header stamp. ``link``: how the image topic is received. ``trouble``: why
+    images do not come as they should.
     ``runtime``: its snapshot, None while not configured. ``wanted_hz``: rate by question id.
-    ``link``: how the image topic is received. ``trouble``: why images do not come as they should.
     ``by_arrival``: frames are stamped on arrival, not by the header. ``clock_ns``: the clock, 0
     where ``use_sim_time`` is set and nobody publishes ``/clock``. ``conditions``: the camera_* ids
     that hold. ``unknown``: standing questions whose newest answer is that, with the reason.

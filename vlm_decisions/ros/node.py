@@ -68,7 +68,6 @@ from .parameters import (
     read_all,
     unknown_overrides,
 )
-from .process import run
 from .publishers import Outlets
 from .services import QuestionServices, Refused
 from .session import ConfigureError, EngineFactory, Session
@@ -331,10 +330,6 @@ class DecisionNode(LifecycleNode):
             handled_ms=percentiles(list(images.handled_ms) if images else []))
 
 
-def main(args: list[str] | None = None) -> int:
-    """Run the node until a signal; 1 where it cannot be made."""
-    return run(lambda _stop: DecisionNode(), args, about=__doc__)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+def make_node(stop: Callable[[], None]) -> DecisionNode:
+    """Return the node of the process; it goes on until a signal."""
+    return DecisionNode()

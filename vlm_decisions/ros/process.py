@@ -27,6 +27,8 @@ from rclpy.signals import SignalHandlerOptions
 
 from .middleware import let_images_pass
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
 GRACE_S = 1.5
 """Seconds from the signal after which the process ends even if a thread of it does not."""
 
@@ -62,6 +64,8 @@ def run(make_node: Callable[[Callable[[], None]], Node], args: list[str] | None 
                                   name="executor", daemon=True)
         thread.start()
         wait()
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_IGN)  # a second one must not cut the end short
         deadline = threading.Timer(GRACE_S, _give_up)
         deadline.daemon = True
         deadline.start()
@@ -103,12 +107,12 @@ def _spin(executor: SingleThreadedExecutor, node: Node, stopping: threading.Even
 
 @contextlib.contextmanager
 def _wake_on_signals() -> Iterator[tuple[Callable[[], None], Callable[[], None]]]:
-    """Yield (wait for a signal or stop, stop); put the signal handlers back afterwards."""
+    """Yield (wait for a signal or stop, stop)."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     wakeup = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    old = {number: signal.signal(number, lambda *_: None)
-           for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in SIGNALS:
+        signal.signal(number, lambda *_: None)
 
     def stop() -> None:
         with contextlib.suppress(OSError):
@@ -118,8 +122,6 @@ def _wake_on_signals() -> Iterator[tuple[Callable[[], None], Callable[[], None]]
         yield (lambda: select.select([reader], [], []), stop)
     finally:
         signal.set_wakeup_fd(wakeup)
-        for number, handler in old.items():
-            signal.signal(number, handler)
         os.close(reader)
         os.close(writer)
 

@@ -40,7 +40,6 @@ from ..sources.recording import is_bag, video_frames
 from ..sources.video import SourceError
 from .convert import ns_to_time, rgb_to_msg
 from .parameters import ParameterError, Spec, declare_all, read_all
-from .process import run
 
 SPECS = (
     Spec("source", "", "Bag or video file to play.", read_only=True),
@@ -243,10 +242,4 @@ def _told(text: str, moved: Callable[[int], int]) -> bytes:
     return serialize_message(String(data=text))
 
 
-def main(args: list[str] | None = None) -> int:
-    """Run the node until a signal, or the end of a recording that does not loop."""
-    return run(ReplayCamera, args, about=__doc__)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+make_node = ReplayCamera

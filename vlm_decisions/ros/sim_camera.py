@@ -31,7 +31,6 @@ from ..sim.script import Script
 from ..sim.world import MAX_SIZE, MIN_SIZE, World
 from .convert import rgb_to_msg
 from .parameters import Spec, declare_all, read_all
-from .process import run
 
 SPECS = (
     Spec("seed", 0, "Picks the desk, its light and its noise.", 0, 2**31 - 1, read_only=True),
@@ -100,10 +99,4 @@ class SimCamera(Node):
         self._truth.publish(String(data=json.dumps(facts)))
 
 
-def main(args: list[str] | None = None) -> int:
-    """Run the node until a signal, or the end of a script that does not loop."""
-    return run(SimCamera, args, about=__doc__)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+make_node = SimCamera

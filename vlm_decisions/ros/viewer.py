@@ -26,7 +26,6 @@ from ..viewer.complaints import Complaints
 from ..viewer.pictures import Pictures
 from ..viewer.server import HOST, PORT, Server, ServerError
 from .parameters import Spec, declare_all, read_all
-from .process import run
 from .viewer_source import RosSource
 
 SPECS = (
@@ -68,10 +67,4 @@ class ViewerNode(Node):
         self.server.stop()
 
 
-def main(args: list[str] | None = None) -> int:
-    """Run the viewer until a signal; 1 where it cannot start."""
-    return run(lambda stop: ViewerNode(stop), args, about=__doc__)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+make_node = ViewerNode

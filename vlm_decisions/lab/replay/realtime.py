@@ -135,7 +135,7 @@ def _play(mode: Mode, book: QuestionBook, source: str, topic: str,
 
 
 def _film(source: str, topic: str, listener: _Listener, seconds: float) -> None:
-    with process("vlm_decisions.ros.replay_camera", f"source:={json.dumps(source)}",
+    with process("replay_camera", f"source:={json.dumps(source)}",
                  f"topics:={json.dumps(topic)}", "decoded:=true") as camera:
         _wait(lambda: listener.playing or camera.poll() is not None, "the camera does not play")
         end_s = time.monotonic() + seconds
