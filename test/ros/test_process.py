@@ -61,7 +61,7 @@ def test_signal_while_nothing_is_configured(number):
 
 @pytest.mark.parametrize(("args", "reason"), [
     (["-p", "window_groups:=many"], "window_groups"),
-    (["-p", "sample_hz:=8"], "sample_hz"),
+    (["-p", "sample_hz:=fast"], "sample_hz"),
     (["-p", "max_age_s:=-1.0"], "max_age_s"),
     (["--log-level"], "log-level")])
 def test_bad_start_says_why_and_exits_with_1(args, reason):
@@ -72,13 +72,14 @@ def test_bad_start_says_why_and_exits_with_1(args, reason):
 
 
 def test_unknown_parameters_are_named():
-    with node("-p", "windowgroups:=4", "-p", "questions.person.enter:=0.8",
-              "-p", "questions.nobody.enter:=0.8") as process:
+    with node("-p", "windowgroups:=4", "-p", "qos_overrides./image.subscription.depth:=4",
+              "-p", "questions.person.enter:=0.8", "-p", "questions.nobody.enter:=0.8") as process:
         process.wait_line("active, reading")
         code, _, output = process.end(signal.SIGINT)
     assert code == 0
     assert "unknown parameter 'windowgroups', did you mean 'window_groups'?" in output
     assert "unknown parameter 'questions.nobody.enter'" in output
+    assert "'qos_overrides./image.subscription.depth' is not taken" in output
     assert "unknown parameter 'questions.person.enter'" not in output
 
 

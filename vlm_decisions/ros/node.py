@@ -60,11 +60,13 @@ from ..runtime.intake import CLOCK_JUMP_NS
 from ..runtime.statistics import percentiles
 from .diagnostics import Diagnostics, NodeState
 from .parameters import (
+    NAMES,
     SPECS,
     ParameterError,
     ParameterGate,
+    ParameterRules,
     declare_all,
-    overrides_of,
+    question_names,
     read_all,
     unknown_overrides,
 )
@@ -95,7 +97,7 @@ def reported(transition: Transition) -> Transition:
     return wrapped
 
 
-class DecisionNode(LifecycleNode):
+class DecisionNode(ParameterRules, LifecycleNode):
     """
     The node. ``engine_factory(model, pixel_budget)`` replaces the loading of a model (tests).
 
@@ -166,7 +168,7 @@ class DecisionNode(LifecycleNode):
         self._overlay_timer.timer_period_ns = round(1e9 / values["overlay_hz"])
         self._max_age_s = values["max_age_s"]
         ids = [question.id for question in self._session.questions()]
-        for message in unknown_overrides(overrides_of(self), ids):
+        for message in unknown_overrides(self, [*NAMES, *question_names(ids)]):
             self.get_logger().warning(message)
         stats = self._session.stats()
         self.get_logger().info(

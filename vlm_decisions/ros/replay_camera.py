@@ -39,7 +39,7 @@ from ..sources.bags import IMAGES, STRING, Bag, BagError
 from ..sources.recording import is_bag, video_frames
 from ..sources.video import SourceError
 from .convert import ns_to_time, rgb_to_msg
-from .parameters import ParameterError, Spec, declare_all, read_all
+from .parameters import ParameterError, ParameterRules, Spec, declare_own
 
 SPECS = (
     Spec("source", "", "Bag or video file to play.", read_only=True),
@@ -61,13 +61,12 @@ Item = tuple[int, Callable[[Callable[[int], int]], None]]
 """(time on the recording's clock, publish it with stamps passed through a function)."""
 
 
-class ReplayCamera(Node):
+class ReplayCamera(ParameterRules, Node):
     """The node; ``stop`` is called at the end of a recording that does not loop."""
 
     def __init__(self, stop: Callable[[], None] = lambda: None, **kwargs: Any) -> None:
         super().__init__("replay_camera", **kwargs)
-        declare_all(self, SPECS)
-        values = read_all(self, SPECS)
+        values = declare_own(self, SPECS)
         self._stop, self._loop = stop, values["loop"]
         self._rate, self._wait_s = values["rate"], values["wait_s"]
         self._source = values["source"]

@@ -30,7 +30,7 @@ from std_msgs.msg import String
 from ..sim.script import Script
 from ..sim.world import MAX_SIZE, MIN_SIZE, World
 from .convert import rgb_to_msg
-from .parameters import Spec, declare_all, read_all
+from .parameters import ParameterRules, Spec, declare_own
 
 SPECS = (
     Spec("seed", 0, "Picks the desk, its light and its noise.", 0, 2**31 - 1, read_only=True),
@@ -46,13 +46,12 @@ SPECS = (
 )
 
 
-class SimCamera(Node):
+class SimCamera(ParameterRules, Node):
     """The node; ``stop`` is called at the end of a script that does not loop."""
 
     def __init__(self, stop: Callable[[], None] = lambda: None, **kwargs) -> None:
         super().__init__("sim_camera", **kwargs)
-        declare_all(self, SPECS)
-        values = read_all(self, SPECS)
+        values = declare_own(self, SPECS)
         self._stop = stop
         self._size = values["width"], values["height"]
         self._frame_id = values["frame_id"]

@@ -25,7 +25,7 @@ from ..viewer.board import Board
 from ..viewer.complaints import Complaints
 from ..viewer.pictures import Pictures
 from ..viewer.server import HOST, PORT, Server, ServerError
-from .parameters import Spec, declare_all, read_all
+from .parameters import ParameterRules, Spec, declare_own
 from .viewer_source import RosSource
 
 SPECS = (
@@ -38,13 +38,12 @@ SPECS = (
 )
 
 
-class ViewerNode(Node):
+class ViewerNode(ParameterRules, Node):
     """The node. Raises ServerError where the address is taken, ValueError for bad names."""
 
     def __init__(self, stop: Callable[[], None] = lambda: None, **kwargs: Any) -> None:
         super().__init__("viewer", **kwargs)
-        declare_all(self, SPECS)
-        values = read_all(self, SPECS)
+        values = declare_own(self, SPECS)
         names = [name.strip() for name in values["allowed_hosts"].split(",") if name.strip()]
         try:
             self.server = Server(values["host"], values["port"])
