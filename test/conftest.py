@@ -1,9 +1,64 @@
-"""What every test needs before anything else is imported."""
+"""What every test needs before anything else is imported, and what many tests share."""
 
 import os
 
+import pytest
+
 # Before rclpy is initialised: nothing leaves the machine.
 os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
+os.environ.pop("ROS_DOMAIN_ID", None)
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # The workers share the cores: matrix products on one thread each, here and in child processes.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # Loads the BLAS, before a test imports MLX.
 import vlm_decisions.engine  # noqa: F401
+from vlm_decisions.ros.domain import private_domain, stay_private
+
+stay_private()
+
+
+@pytest.fixture(autouse=True)
+def ros_domain(monkeypatch):
+    """Give each test, and the processes that it starts, a DDS domain in which nobody else is."""
+    with private_domain() as domain:
+        monkeypatch.setenv("ROS_DOMAIN_ID", str(domain))
+        yield domain
+
+
+@pytest.fixture(scope="session")
+def engine():
+    """Return an engine on a small random checkpoint."""
+    from tiny import tiny_engine
+
+    return tiny_engine()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    """Let long tests begin first, and tests that share a module's fixture stay on one worker."""
+    if getattr(config.option, "loadgroup", False):  # in a worker of pytest-xdist
+        for item in items:
+            shared = [name for name, found in item._fixtureinfo.name2fixturedefs.items()
+                      if found[-1].scope == "module"]
+            if shared and not item.get_closest_marker("xdist_group"):
+                item.add_marker(pytest.mark.xdist_group(f"{item.path.name} {shared[0]}"))
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Say once what was skipped because the shared material is absent."""
+    from material import ABSENT, MATERIAL
+
+    absent = {}
+    for report in terminalreporter.stats.get("skipped", ()):
+        path, line, reason = report.longrepr
+        if ABSENT in reason:
+            absent.setdefault(reason.partition(ABSENT)[2], []).append(report)
+            report.longrepr = (path, line, "Skipped: material is absent, see above")
+    if absent:
+        count = sum(map(len, absent.values()))
+        terminalreporter.section("material")
+        terminalreporter.write_line(
+            f"{count} tests were skipped: these files are not in {MATERIAL} (set "
+            f"VLM_DECISIONS_MATERIAL to where they are): {', '.join(sorted(absent))}")

@@ -14,13 +14,15 @@ MATERIAL = Path(
         "VLM_DECISIONS_MATERIAL", Path(__file__).resolve().parents[1].parent / "shared/material"
     )
 )
+ABSENT = "no material: "
+"""How the reason of such a skip begins; conftest.py sums them up at the end of the run."""
 
 
 def material(*parts: str) -> Path:
     """Return a file of the material; skip the test, with the reason, where it is absent."""
     path = MATERIAL.joinpath(*parts)
     if not path.exists():
-        pytest.skip(f"{path} is not there (set VLM_DECISIONS_MATERIAL)")
+        pytest.skip(ABSENT + path.relative_to(MATERIAL).as_posix())
     return path
 
 

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
-import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 from typing import Any
-
-# Before rclpy is initialised: nothing leaves the machine, and runs side by side do not meet.
-os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] = "LOCALHOST"
-_DOMAINS = itertools.count(os.getpid())
 
 import numpy as np
 import rclpy
@@ -27,9 +20,11 @@ from rclpy.node import Node
 from rclpy.parameter import Parameter
 from rclpy.qos import QoSDurabilityPolicy, QoSProfile
 from sensor_msgs.msg import Image
+from waiting import wait_for
 
 from vlm_decisions.msg import Decision
 from vlm_decisions.ros.convert import ns_to_time, rgb_to_msg
+from vlm_decisions.ros.domain import private_domain
 from vlm_decisions.ros.node import DecisionNode
 
 QUESTIONS = """
@@ -39,15 +34,28 @@ QUESTIONS = """
 LATCHED = QoSProfile(depth=100, durability=QoSDurabilityPolicy.TRANSIENT_LOCAL)
 
 
-def wait_for(what: Callable[[], Any], timeout_s: float = 10.0) -> Any:
-    """Return the first true value of `what`, asked again and again; fail after `timeout_s`."""
-    deadline_s = time.monotonic() + timeout_s
-    while time.monotonic() < deadline_s:
-        value = what()
-        if value:
-            return value
-        time.sleep(0.01)
-    raise AssertionError(f"still not so after {timeout_s} s")
+@contextmanager
+def rclpy_context(args: list[str] | None = None,
+                  domain: int | None = None) -> Iterator[rclpy.Context]:
+    """Yield an initialised context, of the test's own DDS domain where no other is given."""
+    context = rclpy.Context()
+    rclpy.init(context=context, args=args, domain_id=domain)
+    try:
+        yield context
+    finally:
+        rclpy.shutdown(context=context)
+
+
+@contextmanager
+def plain_node(name: str) -> Iterator[Node]:
+    """Spin a node without anything in it, in the test's DDS domain."""
+    with rclpy_context() as context:
+        node = rclpy.create_node(name, context=context)
+        try:
+            with spinning(node):
+                yield node
+        finally:
+            node.destroy_node()
 
 
 @contextmanager
@@ -120,10 +128,10 @@ class Peer(Node):
     def call_later(self, kind: type, name: str, **fields: Any) -> Callable[[float], Any]:
         """Call a service; return a function that waits for the response."""
         client = self.create_client(kind, f"{self.path}/{name}")
-        assert client.wait_for_service(5.0), f"no service {name}"
+        assert client.wait_for_service(20.0), f"no service {name}"
         future = client.call_async(kind.Request(**fields))
 
-        def wait(timeout_s: float = 10.0) -> Any:
+        def wait(timeout_s: float = 20.0) -> Any:
             wait_for(future.done, timeout_s)
             self.destroy_client(client)
             return future.result()
@@ -152,13 +160,23 @@ class Peer(Node):
         """Return the newest decision on a question."""
         return next((d for d in reversed(self.decisions) if d.question_id == question_id), None)
 
+    def more_decisions(self, count: int) -> None:
+        """Wait until this many more decisions have come."""
+        until = len(self.decisions) + count
+        wait_for(lambda: len(self.decisions) >= until)
+
+    def more_images(self, count: int) -> None:
+        """Wait until the camera has published this many more images."""
+        until = len(self.stamps) + count
+        wait_for(lambda: len(self.stamps) >= until)
+
     def answered(self, question_id: str = "person", answer: str = "yes",
-                 timeout_s: float = 10.0) -> Decision:
+                 timeout_s: float = 20.0) -> Decision:
         """Wait until a question's newest decision has this answer."""
         return wait_for(lambda: (lambda d: d if d and d.answer == answer else None)(
             self.newest(question_id)), timeout_s)
 
-    def status(self, what: str, level: bytes | None = None, timeout_s: float = 5.0) -> Any:
+    def status(self, what: str, level: bytes | None = None, timeout_s: float = 20.0) -> Any:
         """Wait for the next diagnostic status of a part of the node (with this level)."""
         self.diagnostics.clear()
         return wait_for(lambda: next(
@@ -174,26 +192,25 @@ def system(tmp_path, *, questions: str = QUESTIONS, fake: Any = None, args: list
     file = tmp_path / "questions.yaml"
     file.write_text(questions)
     parameters = {"questions_file": str(file), "heads_dir": "none", **parameters}
-    context = rclpy.Context()
-    rclpy.init(context=context, args=args, domain_id=1 + next(_DOMAINS) % 99)
     fake = fake or FakeModel()
-    node = DecisionNode(
-        context=context, engine_factory=factory or (lambda name, budget: fake),
-        parameter_overrides=[Parameter(name.replace("__", "."), value=value)
-                             for name, value in parameters.items()])
-    peer = Peer(context, path)
-    try:
-        with spinning(peer):
-            try:
-                with spinning(node):
-                    yield SimpleNamespace(node=node, peer=peer, model=fake, file=file)
-            finally:
-                peer.stop_camera()
-    finally:
-        node.close()
-        node.destroy_node()
-        peer.destroy_node()
-        rclpy.shutdown(context=context)
+    with private_domain() as domain, rclpy_context(args, domain) as context:
+        node = DecisionNode(
+            context=context, engine_factory=factory or (lambda name, budget: fake),
+            parameter_overrides=[Parameter(name.replace("__", "."), value=value)
+                                 for name, value in parameters.items()])
+        peer = Peer(context, path)
+        try:
+            with spinning(peer):
+                try:
+                    with spinning(node):
+                        yield SimpleNamespace(node=node, peer=peer, model=fake, file=file,
+                                              domain=domain)
+                finally:
+                    peer.stop_camera()
+        finally:
+            node.close()
+            node.destroy_node()
+            peer.destroy_node()
 
 
 def stamped(msg: Image, stamp_ns: int) -> Image:

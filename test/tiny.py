@@ -144,17 +144,33 @@ QWEN3_VL = {
 }
 
 
+EXPERTS = {
+    "num_experts": 8,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 64,
+    "shared_expert_intermediate_size": 96,
+    "decoder_sparse_step": 1,
+    "mlp_only_layers": [],
+}
+FAMILIES = {
+    "qwen3_5": QWEN3_5,
+    "qwen3_5_moe": {**QWEN3_5, **EXPERTS, "model_type": "qwen3_5_moe_text"},
+    "qwen3_vl": QWEN3_VL,
+    "qwen3_vl_moe": {**QWEN3_VL, **EXPERTS, "model_type": "qwen3_vl_moe_text"},
+}
+
+
 def config(family: str = "qwen3_5", **text) -> dict:
     """Return the config.json of a small checkpoint; ``text`` overrides its language model."""
     tok = small_tokenizer()
     ids = {name: tok.convert_tokens_to_ids(f"<|{name}|>") for name in ("image_pad", "video_pad")}
     vision = dict(VISION, model_type=family)
-    if family == "qwen3_vl":
+    if family.startswith("qwen3_vl"):
         vision["deepstack_visual_indexes"] = [1, 2]
     return {
         "model_type": family,
         "vision_config": vision,
-        "text_config": {**(QWEN3_5 if family == "qwen3_5" else QWEN3_VL), **text},
+        "text_config": {**FAMILIES[family], **text},
         "image_token_id": ids["image_pad"],
         "video_token_id": ids["video_pad"],
         "vision_start_token_id": tok.convert_tokens_to_ids("<|vision_start|>"),
@@ -227,7 +243,7 @@ def moving_frames(n: int, height: int = 96, width: int = 128, seed: int = 0):
     return frames
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=8)
 def tiny_engine(family: str = "qwen3_5", seed: int = 7):
     """Return an Engine on a small random checkpoint of ``family``, loaded from a folder."""
     import tempfile

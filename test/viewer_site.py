@@ -6,8 +6,7 @@ import contextlib
 import http.client
 import json
 import math
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -127,17 +126,6 @@ def until(socket: ClientConnection, wanted: Any, *, ack: bool = True,
             socket.send(json.dumps({"got": "picture" if isinstance(message, bytes) else "state"}))
         if wanted(message):
             return message
-
-
-def wait_for(what: Callable[[], Any], timeout_s: float = 20.0) -> Any:
-    """Return the first true value of `what`, asked again and again; fail after `timeout_s`."""
-    end = time.monotonic() + timeout_s
-    while time.monotonic() < end:
-        value = what()
-        if value:
-            return value
-        time.sleep(0.02)
-    raise AssertionError(f"still not so after {timeout_s} s")
 
 
 def picture(shade: int = 0, size: tuple[int, int] = (48, 64)) -> np.ndarray:

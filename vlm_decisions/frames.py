@@ -15,6 +15,12 @@ import numpy as np
 
 NS = 1_000_000_000
 
+#: Frames a second that are looked at, if nothing else is said; two of them make a group.
+FPS = 8.0
+
+#: How the last groups are held: as a running state, or as a window that is computed anew.
+MODES = ("stream", "window")
+
 #: Cameras slower than this give no groups: two frames further apart are not one motion.
 MAX_INTERVAL_S = 1.0
 
@@ -103,7 +109,7 @@ class Sampler:
     Counters: `gaps`, `late`, `rewinds`, `resized` (new segments or ignored frames, by cause).
     """
 
-    def __init__(self, fps: float = 8.0, jitter_s: float = 0.05) -> None:
+    def __init__(self, fps: float = FPS, jitter_s: float = 0.05) -> None:
         """`fps` in frames per second of frame time, `jitter_s` in seconds. Raises ValueError."""
         if not 0.1 <= fps <= 240.0:
             raise ValueError(f"fps must be between 0.1 and 240, not {fps!r}")

@@ -12,7 +12,6 @@ import dataclasses
 import numbers
 import os
 import re
-import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ import yaml
 from .events import MAX_EVENTS, EventError, EventSpec, read_event
 from .events import SHAPE as EVENT_SHAPE
 from .files import resources
+from .files.atomic import write_text
 from .files.yaml_records import Record, RecordError, Shape, read_sections, unknown_key
 from .texts import comparable, is_visible, normal
 
@@ -310,25 +310,14 @@ class QuestionBook:
 
         Raises QuestionError if it cannot be written; the old file is then untouched.
         """
-        target = Path(os.path.realpath(path))  # a link stays a link
         values: Any = [question.to_dict() for question in self]
         if self._events:
             events = [event.to_dict() for event in self.events]
             values = {"questions": values, "events": events}
         text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=96)
-        temporary = None
         try:
-            mode = target.stat().st_mode & 0o777 if target.exists() else 0o644
-            handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(temporary, mode)
-            os.replace(temporary, target)
+            write_text(path, text)
         except OSError as error:
-            if temporary is not None:
-                Path(temporary).unlink(missing_ok=True)
             raise QuestionError(f"cannot save questions to {path}: {error.strerror}") from error
 
     def add(self, question: Question) -> None:

@@ -158,7 +158,7 @@ def no_template(target):
         (drop_weight, "do not fit"),
         (text_config, "does not describe"),
         (no_template, "no chat template"),
-        (lambda t: (t / "tokenizer.json").unlink(), "tokenizer"),
+        (lambda t: (t / "tokenizer.json").unlink(), "tokenizer.json is missing"),
         (
             lambda t: (t / "model.safetensors.index.json").write_text(
                 json.dumps({"weight_map": {"a": "model-1-of-2.safetensors"}})
@@ -195,3 +195,24 @@ def test_names_that_lead_nowhere(tmp_path, monkeypatch):
     monkeypatch.setitem(EMBEDDED, "sim_desk", tmp_path)
     with pytest.raises(CheckpointError, match="embedded model 'sim_desk' is missing"):
         find("sim_desk")
+
+
+def test_what_a_user_should_know_is_told(folder, tmp_path):
+    """Assumed pixel settings, and how long a tick takes, for those who show it."""
+    engine = Engine.load(str(folder))
+    assert (engine.remarks, engine.dtype) == ([], "float32")
+    assert 0 < engine.tick_s < 60
+    assert Engine.load(str(folder), warm=False).tick_s is None
+    target = edit(folder, tmp_path, lambda t: (t / "preprocessor_config.json").unlink())
+    assert any("no pixel settings" in remark for remark in Engine.load(target).remarks)
+
+
+def test_outer_vision_tokens_can_be_chosen(folder):
+    """Two tokens more a prompt, and other answers."""
+    plain = Engine.load(str(folder), warm=False)
+    outer = Engine.load(str(folder), outer_vision_tokens=True, warm=False)
+    group = plain.encode(moving_frames(2))
+    a, b = (engine.window([group], [0.1]) for engine in (plain, outer))
+    for x, y in zip(a.ask(ASK), b.ask(ASK), strict=True):
+        assert np.abs(x.probabilities - y.probabilities).max() > 1e-6
+    assert b.state.length == a.state.length + 1

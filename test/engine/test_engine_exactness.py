@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from tiny import FAMILIES as ALL
 from tiny import encoded, moving_frames, tiny_engine
 
 from vlm_decisions.engine import Query
@@ -24,7 +25,7 @@ def many_queries(n, seed=0, depth=None):
     return out
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ALL)
 def test_all_ways_agree(family):
     report = check(tiny_engine(family))
     assert report.ok, "\n".join(map(str, report.margins))
@@ -32,7 +33,7 @@ def test_all_ways_agree(family):
     assert str(report).endswith("exactness: exact")
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ALL)
 @pytest.mark.parametrize("control", CONTROLS)
 def test_controls_are_caught_by_a_wide_margin(family, control):
     report = check(tiny_engine(family), control)
@@ -40,7 +41,7 @@ def test_controls_are_caught_by_a_wide_margin(family, control):
     assert str(report).endswith(f"{control}: caught")
     for margin in report.margins:
         assert margin.cosine < 0.995, margin
-        assert margin.difference > 0.01, margin
+        assert margin.difference > 0.005, margin  # fifty times the limit
     if control == "stale-state":
         assert "one copy" in report.refused
 
@@ -124,7 +125,7 @@ def test_a_sequence_that_begins_another(family):
     assert np.abs(together[1] - together[2]).max() > 0.1
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ALL)
 def test_mixed_depths_in_one_batch(family):
     engine = tiny_engine(family)
     groups, times_s = encoded(engine, 2)

@@ -118,3 +118,19 @@ def test_half_precision_uses_mlx_s_own(dtype):
     x = mx.array(np.linspace(-5, 5, 101).astype(np.float32)).astype(dtype)
     assert fastmath.silu(x).dtype == dtype
     assert mx.abs(fastmath.exp(x) - mx.exp(x)).max().item() == 0
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_half_precision_convolution_adds_up_in_float32(dtype):
+    """Its error is that of its rounded input and output, not of every partial sum."""
+    rng = np.random.default_rng(0)
+    x = mx.array(rng.normal(size=(300, 96)).astype(np.float32)).astype(getattr(mx, dtype))
+    taps = mx.array(rng.normal(size=(4, 96)).astype(np.float32)).astype(getattr(mx, dtype))
+    index = np.arange(297, dtype=np.int32)[:, None] + np.arange(4, dtype=np.int32)
+    got = fastmath.conv_silu(x, taps, index)
+    assert got.dtype == x.dtype
+    wide = fastmath.conv_silu(x.astype(mx.float32), taps.astype(mx.float32), index)
+    assert mx.array_equal(got, wide.astype(x.dtype)) or (
+        float(mx.abs(got.astype(mx.float32) - wide).max())
+        <= float(mx.abs(wide.astype(x.dtype).astype(mx.float32) - wide).max()) * 1.01
+    )

@@ -45,6 +45,12 @@ def test_no_question(stream):
         (Query("Is it?", depth=0), "depth 0"),
         (Query("Is it?", depth=7), "depth 7"),
         (Query("Is it?", depth=True), "depth True"),
+        (Query("Is it?", depth=2.5), "depth 2.5"),
+        (Query("Is it?", depth="2"), "depth '2'"),
+        (Query(None), "NoneType"),
+        (Query("a \ud800"), "not valid Unicode"),
+        (Query("Which?", (["cup"], "phone")), "list"),
+        (Query("Which?", 3), "list of texts"),
     ],
 )
 def test_bad_questions(stream, query, match):
@@ -166,12 +172,13 @@ def test_refusals_come_before_any_compute(stream, monkeypatch):
     too_long = Query("Is there a cup " * 900 + "?")
     for asked in (stream, window):
         for queries in ([], [*ASK, Query("")], [*ASK, Query("Which?", ("one",))],
-                        [Query("Is it?", depth=99)], ["Is it?"]):
+                        [Query("Is it?", depth=99)], [Query("Is it?", depth=2.5)],
+                        [Query("\udfff")], [Query(None)], ["Is it?"]):
             with pytest.raises(QueryError):
                 asked.ask(queries)
         with pytest.raises(ContextError, match="a question of"):
             asked.ask([*ASK, too_long])
-    for bad in (other[0], foreign[0]):
+    for bad in (other[0], foreign[0], None):
         with pytest.raises(GroupError):
             stream.append(bad, 9.0)
         with pytest.raises(GroupError):
@@ -189,17 +196,38 @@ def test_all_refusals_are_engine_errors():
         assert issubclass(kind, EngineError)
 
 
-def test_a_pass_that_fails_half_way_starts_over(stream, monkeypatch):
-    """Memory may run out in the middle of a pass; the next one must not build on half a state."""
+@pytest.mark.parametrize("fault", [ZeroDivisionError, KeyboardInterrupt, SystemExit])
+def test_a_pass_that_fails_half_way_starts_over(stream, monkeypatch, fault):
+    """Memory may run out in the middle of a pass, or a user interrupt it.
+
+    The next pass must not build on half a state, with a stream, a window or a rebuild.
+    """
     groups, times_s = encoded(stream.engine, 3)
     decoder = stream.engine.decoder
     want = [r.probabilities for r in stream.engine.window(groups, times_s).ask(ASK)]
 
-    broken = dataclasses.replace(decoder.layers[3], mlp=lambda x: 1 / 0)
+    fresh, asked = (stream.engine.window(groups, times_s) for _ in range(2))
+    asked.ask(ASK)
+    rebuilt = stream.engine.stream(2)
+    for group, t_s in zip((*groups, groups[0]), (*times_s, times_s[-1] + 0.25), strict=True):
+        rebuilt.append(group, t_s)
+    rebuilt.ask(ASK)
+
+    def fail(x):
+        raise fault
+
+    broken = dataclasses.replace(decoder.layers[3], mlp=fail)
     monkeypatch.setattr(decoder, "layers", (*decoder.layers[:3], broken, *decoder.layers[4:]))
     stream.append(groups[2], times_s[2])
-    with pytest.raises(ZeroDivisionError):
-        stream.ask(ASK)
+    for run in (lambda: stream.ask(ASK), lambda: fresh.ask(ASK), lambda: asked.ask(ASK),
+                rebuilt.idle):  # fmt: skip
+        with pytest.raises(fault):
+            run()
     monkeypatch.undo()
-    for got, p in zip(stream.ask(ASK), want, strict=True):
-        assert np.abs(got.probabilities - p).max() < 1e-5
+    for one in (stream, fresh, asked):
+        for got, p in zip(one.ask(ASK), want, strict=True):
+            assert np.abs(got.probabilities - p).max() < 1e-5
+    while rebuilt.idle():
+        pass
+    assert rebuilt.rebuilds == 1
+    rebuilt.ask(ASK)

@@ -96,9 +96,51 @@ def test_settings_come_from_the_checkpoint(tmp_path):
     assert read_settings(tmp_path, Vision, 2048).min_pixels == 0
     with pytest.raises(CheckpointError, match="below one token"):
         read_settings(tmp_path, Vision, 900)
+    assert settings.source == (
+        f"{tmp_path / 'preprocessor_config.json'} and "
+        f"{tmp_path / 'video_preprocessor_config.json'}"
+    )
     (tmp_path / "preprocessor_config.json").write_text(json.dumps({"patch_size": 14}))
     with pytest.raises(CheckpointError, match="differ"):
         read_settings(tmp_path, Vision)
     (tmp_path / "preprocessor_config.json").write_text("{")
     with pytest.raises(CheckpointError, match="JSON"):
         read_settings(tmp_path, Vision)
+
+
+def test_settings_as_transformers_5_writes_them(tmp_path):
+    """All in one file, by processor; they count before those of the files of their own."""
+    assert read_settings(tmp_path, Vision).source == ""
+    image = {"image_mean": [0.4, 0.4, 0.4], "image_std": [0.2, 0.2, 0.2],
+             "size": {"shortest_edge": 1024, "longest_edge": 8192}}  # fmt: skip
+    path = tmp_path / "processor_config.json"
+    path.write_text(json.dumps({"image_processor": image, "processor_class": "Qwen3VLProcessor"}))
+    settings = read_settings(tmp_path, Vision)
+    assert (settings.mean, settings.std, settings.pixel_budget, settings.min_pixels) == (
+        (0.4,) * 3, (0.2,) * 3, 8192, 1024)  # fmt: skip
+    assert settings.source == str(path)
+    video = {"image_mean": [0.1, 0.1, 0.1]}
+    path.write_text(json.dumps({"image_processor": image, "video_processor": video}))
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps({"image_std": [9, 9, 9]}))
+    settings = read_settings(tmp_path, Vision)
+    assert (settings.mean, settings.std) == ((0.1,) * 3, (0.2,) * 3)
+
+
+@pytest.mark.parametrize(
+    ("stated", "match"),
+    [
+        ({"do_normalize": False}, "do_normalize False"),
+        ({"do_rescale": False}, "do_rescale False"),
+        ({"do_resize": False}, "do_resize False"),
+        ({"do_center_crop": True}, "do_center_crop True"),
+        ({"resample": 2}, "resample 2.*implemented: 3"),
+        ({"size": {"height": 224, "width": 224}}, "not a range of pixels"),
+    ],
+)
+def test_steps_that_are_not_implemented(tmp_path, stated, match):
+    for name, whole in (("preprocessor_config.json", stated),
+                        ("processor_config.json", {"video_processor": stated})):  # fmt: skip
+        (tmp_path / name).write_text(json.dumps(whole))
+        with pytest.raises(CheckpointError, match=match):
+            read_settings(tmp_path, Vision)
+        (tmp_path / name).unlink()

@@ -1,7 +1,6 @@
 """The prompt's pieces: layout, plain user text, choices, and the cuts between them."""
 
-import subprocess
-import sys
+import copy
 
 import pytest
 from tiny import NOT_MARKED_SPECIAL, SPECIAL, small_tokenizer
@@ -157,6 +156,46 @@ def test_bad_media_and_templates_are_named(tok):
         PromptTemplate(Broken("u\n<|vision_start|><|video_pad|><|vision_end|>{text}seconds<|im_end|>"))
 
 
-def test_importing_prompt_does_not_import_mlx():
-    code = "import sys, vlm_decisions.engine.prompt; sys.exit('mlx.core' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+@pytest.mark.parametrize(
+    ("ending", "match"),
+    [("<think>\\n", "open <think>"), ("<think>\\n\\n</think>\\n<reasoning>", "open <reasoning>")],
+)
+def test_an_answer_that_would_begin_with_a_thought(tok, ending, match):
+    """A template that goes on thinking whatever it is told: a Thinking checkpoint's."""
+    thinking = copy.deepcopy(tok)
+    thinking.chat_template = tok.chat_template.replace(
+        "{{- '<think>\\n\\n</think>\\n\\n' -}}", "{{- '" + ending + "' -}}"
+    )
+    assert thinking.chat_template != tok.chat_template
+    with pytest.raises(PromptError, match=match):
+        PromptTemplate(thinking)
+
+
+def test_outer_vision_tokens_around_all_groups(tok):
+    """As transformers 5.24 puts timestamped groups between the template's own vision tokens."""
+    template = PromptTemplate(tok, outer_vision_tokens=True)
+    ids = [*template.header_ids, *template.group_ids(0.1, 2), *template.group_ids(0.3, 2),
+           *template.question("Is it a cup?").ids]  # fmt: skip
+    pads = "<|vision_start|><|video_pad|><|video_pad|><|vision_end|>"
+    assert tok.decode(ids).startswith(
+        f"<|im_start|>user\n<|vision_start|><0.1 seconds>{pads}<0.3 seconds>{pads}<|vision_end|>"
+        "Answer the question"
+    )
+    image = PromptTemplate(tok, media="image", outer_vision_tokens=True)
+    assert image.header_ids == PromptTemplate(tok, media="image").header_ids
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "match"),
+    [
+        (None, (), "NoneType"),
+        (7, (), "int"),
+        ("a \ud800 b", (), "not valid Unicode"),
+        ("Which?", ("cup", None), "NoneType"),
+        ("Which?", ("cup", "\udcff"), "not valid Unicode"),
+        ("Which?", "cup", "a list of texts"),
+    ],
+)
+def test_what_is_no_text_is_named(video, text, options, match):
+    with pytest.raises(PromptError, match=match):
+        video.question(text, options)

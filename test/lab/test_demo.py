@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from waiting import wait_for
 
 pytest.importorskip("rclpy", reason="rclpy is not installed")
 
@@ -47,10 +47,7 @@ def test_a_terminated_demo_leaves_no_process():
         tasks = Path(f"/proc/{demo.pid}/task/{demo.pid}/children").read_text()
         return [int(pid) for pid in tasks.split()]
 
-    end = time.monotonic() + 60
-    while not (started := children()) and time.monotonic() < end:
-        time.sleep(0.1)
-    assert started, "the demo started no process"
+    started = wait_for(children, 60)
     demo.terminate()
     assert demo.wait(20) == 130
     assert not [pid for pid in started if Path(f"/proc/{pid}").exists()]

@@ -8,7 +8,7 @@ from vlm_decisions.runtime.intake import Intake
 
 
 def overload():
-    return bench_overload(lambda: FakeModel(ask_s=0.2), 4.0, slowness=5.0)
+    return bench_overload(lambda: FakeModel(ask_s=0.2), 4.0, slowness=5.0, warm_groups=4)
 
 
 def test_it_reports_ages_and_the_queue():

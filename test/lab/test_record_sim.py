@@ -18,6 +18,10 @@ from vlm_decisions.sources.truth import truth_of_bag
 SMALL = {"width": 96, "height": 96, "fps": 4.0}
 
 
+def facts_at(truth, t_ns):
+    return {name: truth.answer(name, t_ns) for name in truth.ids}
+
+
 def test_scenes_images_and_truth_agree(tmp_path):
     told = []
     made = record_sim(tmp_path / "bag", 12, progress=lambda *n: told.append(n), **SMALL)
@@ -26,15 +30,15 @@ def test_scenes_images_and_truth_agree(tmp_path):
         frames = list(bag.images())
         truth = truth_of_bag(bag)
     assert len(frames) == made["images"]
-    assert sorted({one.segment for one in truth.stretches}) == list(range(12))
+    assert truth.scenes == tuple(range(12))
     # Another desk after ten scenes: a second without images between them.
     gaps = np.diff([f.stamp_ns for f in frames]) / NS
     assert np.sum(gaps > 0.3) == 1 and gaps.max() == pytest.approx(1.25)
     first, second = desk(0, 0, PER_DESK), desk(0, 1, 2)
-    assert truth.stretches[0].facts == first.truth(0.0)
+    assert facts_at(truth, truth.start_ns) == first.truth(0.0)
     assert np.abs(frames[0].image.astype(int) - first.render(0.0, 96, 96)).mean() < 6  # JPEG
-    began = next(one for one in truth.stretches if one.segment == PER_DESK)
-    assert began.facts == second.truth(0.0)
+    began = next(one for one in truth.spans["person"] if one.scene == PER_DESK)
+    assert facts_at(truth, began.start_ns) == second.truth(0.0)
 
 
 def test_the_same_seed_gives_the_same_recording(tmp_path):

@@ -25,7 +25,7 @@ from vlm_decisions.questions import QuestionBook
 from vlm_decisions.runtime.heads import Head, write_head
 from vlm_decisions.runtime.settings import RuntimeSettings
 from vlm_decisions.sources.recording import Recording
-from vlm_decisions.sources.truth import Stretch, Truth
+from vlm_decisions.sources.truth import Span, Truth
 
 T0 = 1_000 * NS
 QUESTIONS = """
@@ -61,8 +61,8 @@ def facts(scene: int) -> dict[str, str]:
 
 
 def truth() -> Truth:
-    return Truth([Stretch(T0 + round(s * SCENE_S * NS), T0 + round((s + 1) * SCENE_S * NS),
-                          facts(s), s) for s in range(SCENES)])
+    return Truth({name: [Span(T0 + round(s * SCENE_S * NS), T0 + round((s + 1) * SCENE_S * NS),
+                              facts(s)[name], s) for s in range(SCENES)] for name in facts(0)})
 
 
 class SlowStream(FakeStream):
@@ -273,8 +273,8 @@ def decided(t_s: float, answer: str, late_s: float = 0.0, question: str = "light
 
 
 def test_answers_are_judged_at_their_frames_and_timed_when_decided():
-    told = Truth([Stretch(T0, T0 + 2 * NS, {"light": "no"}, 0),
-                  Stretch(T0 + 2 * NS, T0 + 4 * NS, {"light": "yes"}, 1)])
+    told = Truth({"light": [Span(T0, T0 + 2 * NS, "no", 0),
+                            Span(T0 + 2 * NS, T0 + 4 * NS, "yes", 1)]})
     book = QuestionBook.loads(QUESTIONS)
     given = [decided(0.5, "no"), decided(1.5, "no", 0.6),  # decided in the next segment: right
              decided(2.5, "uncertain"), decided(3.0, "yes", 0.2), decided(3.2, UNKNOWN),

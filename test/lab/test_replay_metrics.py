@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 
 from vlm_decisions.lab.replay.metrics import (
-    Span,
+    Run,
     Timed,
-    bootstrap,
     changes,
     credit,
     event_matches,
@@ -81,7 +79,7 @@ def test_event_matches_are_one_to_one():
 
 
 def test_readiness_by_hand():
-    runs = [Span(0, 4, "no"), Span(4, 8, "yes"), Span(8, 12, "no"), Span(12, 16, "yes")]
+    runs = [Run(0, 4, "no"), Run(4, 8, "yes"), Run(8, 12, "no"), Run(12, 16, "yes")]
     # tau 4. yes 1 s late: EP 1 LP 1; no 1 s early: EP 2 sigmoid(-1.5); yes 2 s after the end:
     # EP 1, LP 1 - 2/4.
     answers = [Timed(0.2, "no"), Timed(5.0, "yes"), Timed(7.0, "no"), Timed(18.0, "yes")]
@@ -96,15 +94,3 @@ def test_readiness_by_hand():
 def test_changes_keep_the_first():
     given = [Timed(t, a) for t, a in [(0, "no"), (1, "no"), (2, "yes"), (3, "yes"), (4, "no")]]
     assert [(c.t_s, c.answer) for c in changes(given)] == [(0, "no"), (2, "yes"), (4, "no")]
-
-
-def test_bootstrap_covers_the_share():
-    rng = np.random.default_rng(1)
-    hits = rng.random(200) < 0.8
-    low, high = bootstrap(np.stack([hits, np.ones(200)], axis=1), lambda s: s[0] / s[1])
-    share = hits.mean()
-    sigma = math.sqrt(share * (1 - share) / 200)
-    assert low == pytest.approx(share - 1.96 * sigma, abs=0.01)
-    assert high == pytest.approx(share + 1.96 * sigma, abs=0.01)
-    assert bootstrap(np.stack([hits, np.ones(200)], 1), lambda s: s[0] / s[1]) == (low, high)
-    assert bootstrap(np.array([[1.0, 1.0]]), lambda s: s[0] / s[1]) is None

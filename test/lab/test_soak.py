@@ -104,7 +104,7 @@ def test_a_request_that_is_wrongly_taken_is_found(soak, monkeypatch):
 def test_every_traceback_is_counted_wherever_it_comes_from():
     script = """
 import os, sys, threading, traceback
-from vlm_decisions.studies.stderr_watch import StderrWatch
+from vlm_decisions.lab.bench.stderr_watch import StderrWatch
 with StderrWatch() as watch:
     thread = threading.Thread(target=lambda: 1 / 0)
     thread.start()

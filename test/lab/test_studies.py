@@ -7,7 +7,6 @@ import sys
 
 import numpy as np
 import pytest
-from tiny import tiny_engine
 
 from vlm_decisions import cli
 from vlm_decisions.lab.studies import baseline, image_models, ladder, score, temporal
@@ -37,11 +36,6 @@ def cheap_clip(seed: int) -> Clip:
     frames = [rng.integers(0, top, (96, 128, 3), dtype=np.uint8) for _ in range(16)]
     return Clip(frames, truth_of(state, 0.5), True,
                 tuple(n for n in CONDITIONS if rng.random() < 0.5))
-
-
-@pytest.fixture(scope="module")
-def engine():
-    return tiny_engine()
 
 
 @pytest.fixture(autouse=True)

@@ -17,12 +17,12 @@ from vlm_decisions.learn.calibrate import (
     fit_question,
     print_calibration,
 )
-from vlm_decisions.learn.labels import LabelError
-from vlm_decisions.learn.listening import Heard, desks, labelled, listen
 from vlm_decisions.learn.measures import ece
+from vlm_decisions.learn.predictions import Predictions, labelled, predict, simulated_desks
 from vlm_decisions.learn.recordings import find_recordings
 from vlm_decisions.questions import Question, QuestionBook, QuestionError
 from vlm_decisions.runtime.heads import Head
+from vlm_decisions.sources.labels import LabelError, read_labels
 
 HEAD = "source,start_s,end_s,question,label\n"
 QUESTIONS = """\
@@ -119,12 +119,10 @@ def test_a_stopped_run_goes_on(videos, questions, tmp_path):
 
 
 def test_what_is_heard_goes_with_the_labels(videos):
-    from vlm_decisions.learn.labels import read_labels
-
     book = list(QuestionBook.loads(QUESTIONS))[:2]
     labels = read_labels(videos / "labels.csv")
     recordings = find_recordings([videos])
-    heard = listen(PixelModel(), labelled(recordings, labels), book, [])[0]
+    heard = predict(PixelModel(), labelled(recordings, labels), book, [])[0]
     assert len(heard.t_s) == 30 and heard.fresh.tolist() == [True] + [False] * 29
     assert heard.truth["square"].tolist() == [1] * 10 + [0] * 10 + [1] * 10
     assert (heard.truth["none"] == 1 - heard.truth["square"]).all()
@@ -134,9 +132,9 @@ def test_what_is_heard_goes_with_the_labels(videos):
 
 
 def test_the_desk_knows_its_truth():
-    (desk,) = desks(1)
-    told = {desk.truth("person", t)[0] for t in np.arange(0, 12, 0.5)}
-    assert told <= {True, False} and desk.truth("nose", 1.0)[0] is None
+    (desk,) = simulated_desks(1)
+    assert {span.answer for span in desk.truth.spans["person"]} <= {"yes", "no"}
+    assert "nose" not in desk.truth.ids and desk.truth.duration_s == 12.0
     frames = iter(desk.recording.frames())
     assert next(frames).stamp_ns == 0 and next(frames).stamp_ns == 125_000_000
 
@@ -158,7 +156,7 @@ def test_a_model_that_ranks_the_wrong_way_round():
     assert scale == LEAST_SCALE and abs(bias) < 0.05
 
 
-def heard_of(count, seed, shift=0.0, spread=2.5):
+def predictions_of(count, seed, shift=0.0, spread=2.5):
     """Return recordings of 10 s: logits right but for noise, `shift` and each one's own error."""
     rng = np.random.default_rng(seed)
     found = []
@@ -167,7 +165,7 @@ def heard_of(count, seed, shift=0.0, spread=2.5):
         own = rng.normal(0, spread)
         logits = np.where(truth, 6.0, -6.0) + own + rng.normal(0, 2.0, 40) + shift
         fresh = np.arange(40) == 0
-        found.append(Heard(f"r{k}", np.arange(1, 41) / 4, fresh, {"q": logits}, {},
+        found.append(Predictions(f"r{k}", np.arange(1, 41) / 4, fresh, {"q": logits}, {},
                            {"q": truth.astype(np.int8)}, {"q": np.ones(40, bool)},
                            {"q": np.array([f"r{k}"] * 40)}))
     return found
@@ -177,7 +175,7 @@ def test_what_is_good_already_never_gets_worse():
     """Few recordings, and values that were fitted to many: the held-out ones decide."""
     question, changed, explained = Question("q", "?", enter=0.6, exit=0.3), 0, 0
     for seed in range(12):
-        one = fit_question(question, heard_of(20, seed))
+        one = fit_question(question, predictions_of(20, seed))
         for measure in ("log_loss", "cost"):
             assert one.after[measure] <= one.before[measure], (seed, measure)
         changed += bool(one.changes)
@@ -192,7 +190,7 @@ def test_what_is_good_already_never_gets_worse():
 
 def test_what_is_wrong_is_put_right_even_by_few():
     for seed in range(4):
-        one = fit_question(Question("q", "?"), heard_of(20, seed, shift=9.0))
+        one = fit_question(Question("q", "?"), predictions_of(20, seed, shift=9.0))
         assert one.changes["bias"] < -2.0
         assert one.after["log_loss"] < 0.6 * one.before["log_loss"]
         assert one.after["cost"] < one.before["cost"]
@@ -204,7 +202,7 @@ def test_a_fit_that_the_held_out_part_refutes_is_not_taken(monkeypatch):
 
     monkeypatch.setattr(module, "fit_platt", lambda *_: (5.7, -46.0))
     monkeypatch.setattr(module, "fit_thresholds", lambda *_, **__: (0.95, 0.9))
-    one = fit_question(Question("q", "?"), heard_of(20, 0))
+    one = fit_question(Question("q", "?"), predictions_of(20, 0))
     assert one.changes == {} and one.values["scale"] == 1.0
     assert one.after == one.before
     assert "5.7, -46 would be no better on the held-out sources" in one.kept["scale, bias"]
@@ -218,7 +216,7 @@ def test_a_better_probability_that_gives_worse_answers_is_not_taken(monkeypatch)
     monkeypatch.setattr(module, "fit_platt", lambda *_: (1.0, -9.0))
     monkeypatch.setattr(module, "fit_thresholds", lambda *_, **__: (1.0, 0.0))
     present = Question("q", "?", enter=0.9999, exit=0.99)
-    one = fit_question(present, heard_of(20, 0, shift=9.0))
+    one = fit_question(present, predictions_of(20, 0, shift=9.0))
     assert one.changes == {} and one.after == one.before
     assert set(one.kept) == {"scale, bias", "enter, exit"}
     assert "the answers would be worse" in one.kept["scale, bias"]

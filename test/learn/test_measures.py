@@ -9,11 +9,12 @@ from sklearn.metrics import roc_auc_score
 from vlm_decisions.learn.measures import (
     auroc,
     balanced_accuracy,
+    bootstrap,
+    bootstrap_sums,
     brier,
     calibration_bins,
     calibration_of,
     ece,
-    interval,
     log_loss,
 )
 
@@ -52,8 +53,20 @@ def test_calibration():
 def test_interval_holds_the_value_and_narrows():
     rng = np.random.default_rng(0)
     values = rng.random(400)
-    low, high = interval(lambda i: float(values[i].mean()), 400, rng)
+    low, high = bootstrap(lambda i: float(values[i].mean()), 400, rng)
     assert low < values.mean() < high and high - low < 0.08
-    few = interval(lambda i: float(values[:25][i].mean()), 25, rng)
+    few = bootstrap(lambda i: float(values[:25][i].mean()), 25, rng)
     assert few[1] - few[0] > 2 * (high - low)
-    assert interval(lambda i: None, 10, rng) is None
+    assert bootstrap(lambda i: None, 10, rng) is None
+
+
+def test_an_interval_of_sums_covers_the_share():
+    rng = np.random.default_rng(1)
+    hits = rng.random(200) < 0.8
+    low, high = bootstrap_sums(np.stack([hits, np.ones(200)], axis=1), lambda s: s[0] / s[1])
+    share = hits.mean()
+    sigma = np.sqrt(share * (1 - share) / 200)
+    assert low == pytest.approx(share - 1.96 * sigma, abs=0.01)
+    assert high == pytest.approx(share + 1.96 * sigma, abs=0.01)
+    assert bootstrap_sums(np.stack([hits, np.ones(200)], 1), lambda s: s[0] / s[1]) == [low, high]
+    assert bootstrap_sums(np.array([[1.0, 1.0]]), lambda s: s[0] / s[1]) is None

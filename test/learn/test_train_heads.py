@@ -8,8 +8,8 @@ from pixel_model import PixelModel, motion_video, presence_video
 
 from vlm_decisions import cli
 from vlm_decisions.learn.features import features_of
-from vlm_decisions.learn.heads import FitError, fit_head, folds_of, split_sources, train_heads
-from vlm_decisions.learn.labels import LabelError, read_labels
+from vlm_decisions.learn.heads import FitError, fit_head, split_sources, train_heads
+from vlm_decisions.learn.probes import folds_of
 from vlm_decisions.learn.recordings import find_recordings
 from vlm_decisions.learn.samples import (
     PER_LABEL,
@@ -20,6 +20,8 @@ from vlm_decisions.learn.samples import (
     presence_samples,
 )
 from vlm_decisions.runtime.heads import Head, HeadError, motion_row
+from vlm_decisions.sources.labels import LabelError, read_labels
+from vlm_decisions.sources.truth import Truth
 
 HEAD = "source,start_s,end_s,question,label\n"
 
@@ -98,7 +100,8 @@ def test_a_clip_and_its_reversal_are_never_split(motion):
 
 def test_without_an_opposite_label_only_what_follows_is_learnt(motion, tmp_path):
     features = features_of(PixelModel(), find_recordings([motion]), backwards=True)
-    kept = [x for x in read_labels(motion / "labels.csv") if x.question == "to_right"]
+    kept = {name: Truth({"to_right": truth.spans["to_right"]}, 0)
+            for name, truth in read_labels(motion / "labels.csv").items()}
     samples = motion_samples(features, kept, "to_right", parse_motion("to_right:to_left"))
     answer = samples.truth["to_right"]
     # Yes played backwards is a no; of a no nothing is known.

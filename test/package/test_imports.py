@@ -11,7 +11,7 @@ import pytest
 from vlm_decisions.files import resources
 
 PACKAGE = "vlm_decisions"
-CONTRACT = {"decision", "questions", "events", "frames", "texts"}
+CONTRACT = {"decision", "questions", "events", "frames", "texts", "listing"}
 #: From the top down; a room may import those below it.
 ROOMS = ["commands", "lab", "ros", "viewer", "learn", "runtime", "sources", "engine", "sim",
          "contract", "files"]
@@ -109,9 +109,10 @@ def test_a_package_is_imported_only_where_it_belongs(package):
 
 def test_the_robots_rooms_need_neither_ros_nor_mlx():
     """What the imports say holds when it is run: other modules could bring them in."""
-    code = ("import sys\n"
+    code = (f"import sys, {PACKAGE}\n"
+            "assert 'numpy' not in sys.modules\n"
             "for name in ('rclpy', 'mlx', 'mlx_vlm', 'torch'): sys.modules[name] = None\n"
-            f"import {PACKAGE}.runtime, {PACKAGE}.engine, {PACKAGE}.questions\n"
+            f"import {PACKAGE}.runtime, {PACKAGE}.engine.prompt, {PACKAGE}.questions\n"
             f"import {PACKAGE}.sources.bags, {PACKAGE}.sources.video\n")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
                           timeout=60)

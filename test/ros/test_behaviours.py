@@ -13,12 +13,12 @@ py_trees = pytest.importorskip("py_trees", reason="py_trees is not installed")
 pytest.importorskip("rclpy", reason="rclpy is not installed")
 
 import numpy as np
-import rclpy
 from fake_model import FakeModel, FakeStream
 from py_trees.common import Status
 from rclpy.qos import QoSDurabilityPolicy, QoSProfile
-from ros_peer import spinning, system, wait_for
+from ros_peer import plain_node, system
 from std_msgs.msg import String
+from waiting import wait_for
 
 from vlm_decisions.msg import Decision
 from vlm_decisions.ros.behaviours import AnswerIs, AskOnce, DecisionToBlackboard, probability
@@ -53,22 +53,15 @@ class ScriptedStream(FakeStream):
 @pytest.fixture
 def robot():
     """Return a node with a publisher of decisions on `person`, in a context of its own."""
-    context = rclpy.Context()
-    rclpy.init(context=context, domain_id=91)
-    node = rclpy.create_node("robot", context=context)
-    publisher = node.create_publisher(Decision, "/decision_node/decisions/person", LATCHED)
+    with plain_node("robot") as node:
+        publisher = node.create_publisher(Decision, "/decision_node/decisions/person", LATCHED)
 
-    def say(answer: str, p: float = 0.9, age_s: float = 0.0, **fields) -> None:
-        now_ns = node.get_clock().now().nanoseconds
-        publisher.publish(Decision(question_id="person", answer=answer, p=p,
-                                   t_end=ns_to_time(now_ns - round(age_s * 1e9)), **fields))
+        def say(answer: str, p: float = 0.9, age_s: float = 0.0, **fields) -> None:
+            now_ns = node.get_clock().now().nanoseconds
+            publisher.publish(Decision(question_id="person", answer=answer, p=p,
+                                       t_end=ns_to_time(now_ns - round(age_s * 1e9)), **fields))
 
-    try:
-        with spinning(node):
-            yield SimpleNamespace(node=node, say=say)
-    finally:
-        node.destroy_node()
-        rclpy.shutdown(context=context)
+        yield SimpleNamespace(node=node, say=say)
 
 
 def ticked(leaf, feedback: str = "") -> Status:

@@ -23,9 +23,7 @@ HERE = Path(__file__).parent
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch):
-    """Find this environment's packages, and stay on this machine."""
-    monkeypatch.setenv("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
-    monkeypatch.setenv("ROS_DOMAIN_ID", str(1 + os.getpid() % 99))
+    """Find this environment's packages."""
     if "AMENT_PREFIX_PATH" not in os.environ:
         monkeypatch.setenv("AMENT_PREFIX_PATH", sys.prefix)
 

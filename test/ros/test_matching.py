@@ -1,30 +1,28 @@
 """Subscriptions that match their publishers: an ordinary camera's images arrive, or it is said."""
 
-import itertools
-import os
-import time
 from contextlib import ExitStack
 
 import pytest
 
 pytest.importorskip("rclpy", reason="rclpy is not installed")
 
-import rclpy
 from diagnostic_msgs.msg import DiagnosticArray
 from processes import Process, camera, node
+from rclpy.node import Node
 from rclpy.qos import QoSProfile, QoSReliabilityPolicy
-from ros_peer import spinning, wait_for
+from ros_peer import plain_node, rclpy_context
 from sensor_msgs.msg import CompressedImage, Image
 from std_msgs.msg import String
+from waiting import wait_for
 
 from vlm_decisions.ros.matching import MatchingSubscription, matching
 
 RELIABLE, BEST_EFFORT = QoSReliabilityPolicy.RELIABLE, QoSReliabilityPolicy.BEST_EFFORT
-DOMAINS = itertools.count(os.getpid() + 40)
 
 PLAIN = """
 import sys
 import rclpy
+from rclpy.node import Node
 from rclpy.qos import QoSProfile, QoSReliabilityPolicy
 from sensor_msgs.msg import Image
 
@@ -43,31 +41,22 @@ rclpy.spin(node)
 
 def shares(reliability, size, count):
     """Return (share of the node, of a plain subscriber, what diagnostics said) of one camera."""
-    domain = 1 + next(DOMAINS) % 99
-    context = rclpy.Context()
-    rclpy.init(context=context, domain_id=domain)
-    listener = rclpy.create_node("listener", context=context)
     statuses = []
-    listener.create_subscription(DiagnosticArray, "/diagnostics", lambda msg: statuses.extend(
-        status for status in msg.status if status.name.endswith(": image")), 10)
-    try:
-        with ExitStack() as stack:
-            stack.enter_context(spinning(listener))
-            eyes = stack.enter_context(node(domain=domain))
-            plain = stack.enter_context(Process("-c", PLAIN, reliability, domain=domain))
-            eyes.wait_line("active, reading")
-            film = stack.enter_context(camera(reliability, size, count, 2, domain))
-            film.wait_line("sent")
-            said = [status.message for status in statuses]
-            statuses.clear()
-            values = {pair.key: pair.value for pair in wait_for(lambda: statuses and statuses[-1])
-                      .values}
-            heard = [line for line in plain.lines if line.startswith("plain")]
-        assert values["reliability"] == reliability.replace("_", " ")
-        return int(values["received"]) / count, len(heard) / count, [*said, *eyes.lines]
-    finally:
-        listener.destroy_node()
-        rclpy.shutdown(context=context)
+    with ExitStack() as stack:
+        listener = stack.enter_context(plain_node("listener"))
+        listener.create_subscription(DiagnosticArray, "/diagnostics", lambda msg: statuses.extend(
+            status for status in msg.status if status.name.endswith(": image")), 10)
+        eyes = stack.enter_context(node())
+        plain = stack.enter_context(Process("-c", PLAIN, reliability))
+        eyes.wait_line("active, reading")
+        stack.enter_context(camera(reliability, size, count, 2)).wait_line("sent")
+        said = [status.message for status in statuses]
+        statuses.clear()
+        values = {pair.key: pair.value for pair in wait_for(lambda: statuses and statuses[-1])
+                  .values}
+        heard = [line for line in plain.lines if line.startswith("plain")]
+    assert values["reliability"] == reliability.replace("_", " ")
+    return int(values["received"]) / count, len(heard) / count, [*said, *eyes.lines]
 
 
 @pytest.mark.slow
@@ -101,17 +90,8 @@ def test_lost_images_of_an_ordinary_best_effort_camera_are_told(size):
 @pytest.fixture
 def ros():
     """Return a node that listens and one that publishes, each a participant of its own."""
-    domain = 1 + next(DOMAINS) % 99
-    nodes = []
-    for name in ("listener", "driver"):
-        context = rclpy.Context()
-        rclpy.init(context=context, domain_id=domain)
-        nodes.append(rclpy.create_node(name, context=context))
-    with spinning(nodes[0]), spinning(nodes[1]):
-        yield nodes
-    for one in nodes:
-        one.destroy_node()
-        rclpy.shutdown(context=one.context)
+    with plain_node("listener") as listener, plain_node("driver") as driver:
+        yield listener, driver
 
 
 def offer(driver, reliability, kind=String, topic="topic"):
@@ -175,13 +155,12 @@ def test_silence_is_told_with_who_is_there(ros):
 
 
 def test_the_topic_is_the_one_after_remapping():
-    context = rclpy.Context()
-    rclpy.init(context=context, args=["--ros-args", "-r", "image/compressed:=/front/jpeg"])
-    one = rclpy.create_node("one", context=context)
-    subscription = MatchingSubscription(one, CompressedImage, "/image/compressed", print, depth=1)
-    assert subscription.topic == "/front/jpeg"
-    one.destroy_node()
-    rclpy.shutdown(context=context)
+    with rclpy_context(["--ros-args", "-r", "image/compressed:=/front/jpeg"]) as context:
+        one = Node("one", context=context)
+        subscription = MatchingSubscription(one, CompressedImage, "/image/compressed", print,
+                                            depth=1)
+        assert subscription.topic == "/front/jpeg"
+        one.destroy_node()
 
 
 def test_all_must_be_reliable():
@@ -189,17 +168,13 @@ def test_all_must_be_reliable():
     assert matching([], True) and not matching([], False)
 
 
-def test_time_passes_without_work():
-    """Following costs a look at the graph twice a second, no busy loop."""
-    context = rclpy.Context()
-    rclpy.init(context=context, domain_id=1 + next(DOMAINS) % 99)
-    one = rclpy.create_node("one", context=context)
-    MatchingSubscription(one, String, "topic", print, depth=5)
+def test_following_is_no_busy_loop(ros):
+    listener, driver = ros
     looks = []
-    look = one.get_publishers_info_by_topic
-    one.get_publishers_info_by_topic = lambda topic: looks.append(topic) or look(topic)
-    with spinning(one):
-        time.sleep(2.2)
-    assert 2 <= len(looks) <= 5
-    one.destroy_node()
-    rclpy.shutdown(context=context)
+    look = listener.get_publishers_info_by_topic
+    listener.get_publishers_info_by_topic = lambda topic: looks.append(topic) or look(topic)
+    MatchingSubscription(listener, String, "topic", print, depth=5)
+    ticks = []
+    listener.create_timer(0.5, lambda: ticks.append(1))
+    wait_for(lambda: len(ticks) >= 4)
+    assert 2 <= len(looks) <= 8

@@ -1,6 +1,7 @@
 """The node over real DDS, with one executor thread and a model that is not there."""
 
 import array
+import threading
 import time
 
 import cv2
@@ -10,17 +11,19 @@ import pytest
 pytest.importorskip("rclpy", reason="rclpy is not installed")
 
 from diagnostic_msgs.msg import DiagnosticStatus
-from fake_model import FakeModel
+from fake_model import FakeModel, FakeStream
 from rcl_interfaces.msg import Parameter
 from rcl_interfaces.srv import GetParameters, ListParameters, SetParameters
 from rclpy.qos import QoSReliabilityPolicy, qos_profile_sensor_data
-from ros_peer import LATCHED, system, wait_for  # sets the environment for rclpy
+from ros_peer import LATCHED, system  # sets the environment for rclpy
 from sensor_msgs.msg import CompressedImage, Image
+from waiting import wait_for
 
 from vlm_decisions.msg import Decision, Event, Question, QuestionArray
 from vlm_decisions.questions import QuestionBook
 from vlm_decisions.ros.convert import rgb_to_msg, time_to_ns
 from vlm_decisions.runtime.log import read_log
+from vlm_decisions.runtime.throttle import Throttle
 from vlm_decisions.srv import AddQuestion, Ask, ListQuestions, RemoveQuestion, SaveQuestions
 
 ERROR, OK = DiagnosticStatus.ERROR, DiagnosticStatus.OK
@@ -43,7 +46,7 @@ def test_decision_carries_evidence_and_age(live):
     assert time_to_ns(decision.t_end) in live.peer.stamps
     assert time_to_ns(decision.t_start) in live.peer.stamps
     age_s = (time_to_ns(decision.t_decided) - time_to_ns(decision.t_end)) / 1e9
-    assert decision.age == pytest.approx(age_s) and 0 < decision.age < 1
+    assert decision.age == pytest.approx(age_s) and 0 < decision.age <= 2.0  # max_age_s
     assert time_to_ns(decision.since) <= time_to_ns(decision.t_end)
 
 
@@ -78,10 +81,9 @@ def test_late_subscriber_gets_the_last_decision_and_the_questions(live):
 
 
 def test_diagnostics_when_all_is_well(live):
-    time.sleep(1.2)  # what was refused or missing before is no longer new
     for part in ("model", "image", "camera", "runtime", "questions"):
-        status = live.peer.status(part)
-        assert status.level == OK, (part, status.message)
+        # What was refused or missing before is soon no longer new.
+        live.peer.status(part, OK)
     values = {pair.key: pair.value for pair in live.peer.status("model").values}
     assert values["model"] == "fake" and values["device"] == "cpu" and values["state"] == "active"
     rate = {pair.key: pair.value for pair in live.peer.status("image").values}["rate"]
@@ -99,7 +101,7 @@ def test_overlay_only_while_subscribed(live):
     live.peer.destroy_subscription(subscription)
     wait_for(lambda: publisher.get_subscription_count() == 0)
     count = len(drawn)
-    time.sleep(0.5)
+    live.peer.more_decisions(10)
     assert len(drawn) <= count + 1
 
 
@@ -143,9 +145,9 @@ def test_question_comes_and_goes(live):
     peer.answered("rain", "uncertain")
     assert peer.call(RemoveQuestion, "remove_question", question_id="rain").success
     assert not live.node.has_parameter("questions.rain.enter")
-    time.sleep(0.3)
+    peer.more_decisions(4)  # what was under way has come
     count = sum(d.question_id == "rain" for d in peer.decisions)
-    time.sleep(0.7)
+    peer.more_decisions(10)
     assert sum(d.question_id == "rain" for d in peer.decisions) == count
     gone = peer.call(RemoveQuestion, "remove_question", question_id="rain")
     assert not gone.success and "no question 'rain'" in gone.message
@@ -212,8 +214,7 @@ def test_bad_images_are_counted_and_dropped(live):
     status = wait_for(lambda: next((s for a in peer.diagnostics for s in a.status
                                     if s.name.endswith(": image") and s.level != OK), None))
     assert "refused" in status.message and status.level == DiagnosticStatus.WARN
-    count = len(peer.decisions)
-    wait_for(lambda: len(peer.decisions) > count + 10)  # and life goes on
+    peer.more_decisions(10)  # and life goes on
     peer.destroy_publisher(publisher)
 
 
@@ -328,7 +329,7 @@ def test_refusals_are_logged_now_and_then(tmp_path, capfd):
         images = wait_for(lambda: s.node._images)
         s.peer.start_camera(make=depth, fps=50.0)
         wait_for(lambda: images.refused["encoding"] >= 20)
-        images._reported["encoding"] = (time.monotonic() - 100.0, 1)  # some time has passed
+        images._reports = Throttle(60.0)  # some time has passed
         count = images.refused["encoding"]
         wait_for(lambda: images.refused["encoding"] > count + 5)
     said = [line for line in "".join(capfd.readouterr()).splitlines() if "image refused" in line]
@@ -370,15 +371,30 @@ def test_stale_stamps_are_unknown_and_reported(tmp_path):
 
 
 def test_services_answer_while_the_model_is_busy(tmp_path):
-    with system(tmp_path, fake=FakeModel(ask_s=1.0)) as s:
+    busy, go = threading.Event(), threading.Event()
+
+    class Slow(FakeStream):
+        def ask(self, queries):
+            if any(query.text.startswith("Is it ") for query in queries):
+                busy.set()
+                assert go.wait(30)
+            return super().ask(queries)
+
+    class Model(FakeModel):
+        def stream(self, window_groups=8, mode="stream"):
+            return Slow(self, window_groups)
+
+    with system(tmp_path, fake=Model()) as s:
         s.peer.start_camera()
         s.peer.answered()
-        asked = [s.peer.call_later(Ask, "ask", text=f"Is it {n}?", timeout_s=20.0)
+        asked = [s.peer.call_later(Ask, "ask", text=f"Is it {n}?", timeout_s=60.0)
                  for n in range(3)]
-        for _ in range(5):
-            began_s = time.monotonic()
-            assert s.peer.call(ListQuestions, "list_questions").success
-            assert time.monotonic() - began_s < 0.5
+        try:
+            assert busy.wait(20)
+            for _ in range(5):
+                assert s.peer.call(ListQuestions, "list_questions").success
+        finally:
+            go.set()
         for wait in asked:
             response = wait(20.0)
             assert response.success, response.message
@@ -465,7 +481,7 @@ def test_lifecycle_round_trips(tmp_path):
             response = peer.call(Ask, "ask", text="Is it so?")
             assert not response.success and "not active" in response.message
             peer.decisions.clear()
-            time.sleep(0.5)
+            peer.more_images(10)
             assert peer.decisions == []  # inactive is silent
             for _ in range(2):
                 assert peer.transition("activate") and peer.state() == "active"
@@ -629,13 +645,12 @@ def test_images_that_stop_and_start_again(tmp_path):
         s.peer.start_camera()
         s.peer.answered()
         s.peer.stop_camera()
-        stopped_s = time.monotonic()
         decision = s.peer.answered(answer="unknown")
-        assert time.monotonic() - stopped_s < 1.5
+        assert decision.age >= 0.6
         assert "no image for" in decision.reason and decision.changed
         assert "no image for" in s.peer.status("image", ERROR).message
         s.peer.start_camera()
-        s.peer.answered(timeout_s=3)
+        s.peer.answered()
 
 
 def test_resolution_changes_mid_stream(tmp_path):
@@ -664,15 +679,14 @@ def test_many_questions_come_and_go_under_load(tmp_path):
             future = remove.call_async(RemoveQuestion.Request(question_id=name))
             wait_for(future.done)
             assert future.result().success, future.result().message
-        time.sleep(0.5)  # answers under way are dropped
+        s.peer.more_decisions(5)  # answers under way are dropped
         assert len(list(s.node.publishers)) == publishers
         assert not {name for name in s.node._outlets.latest if name.startswith("q")}
         # DDS forgets their topics, too; they vanish from the graph a little later.
         wait_for(lambda: not [name for name, _ in s.peer.get_topic_names_and_types()
                               if name.startswith("/decision_node/decisions/q")])
         assert len(s.node._parameters) == parameters
-        count = len(s.peer.decisions)
-        wait_for(lambda: len(s.peer.decisions) > count + 5)
+        s.peer.more_decisions(5)
 
 
 def test_simulated_clock(tmp_path):
@@ -701,7 +715,7 @@ def test_simulated_clock(tmp_path):
         play(3.0, 100_000_000_000)
         first = s.peer.answered()
         assert 100_000_000_000 < time_to_ns(first.t_end) <= now_ns
-        assert 0 <= first.age < 1
+        assert 0 <= first.age <= 2.0  # max_age_s
         s.peer.decisions.clear()
         clock.publish(Clock(clock=ns_to_time(5_000_000_000)))
         decision = s.peer.answered(answer="unknown")
@@ -728,7 +742,7 @@ def test_a_looping_bag_without_its_clock_is_played_by_arrival(tmp_path):
     with system(tmp_path, stamp_source="arrival") as s:
         s.peer.start_camera(make=lambda rgb, _: rgb_to_msg(rgb, next(stamps), "cam"))
         s.peer.answered()
-        time.sleep(1.5)
+        s.peer.more_images(30)
         assert "late" not in s.node.snapshot().runtime.dropped
         assert not [d.reason for d in s.peer.decisions if "backwards" in d.reason]
 

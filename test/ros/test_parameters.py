@@ -6,11 +6,10 @@ import pytest
 
 pytest.importorskip("rclpy", reason="rclpy is not installed")
 
-import rclpy
-import ros_peer  # noqa: E402, F401 (sets the environment for rclpy)
 from rclpy.exceptions import ParameterException, ParameterNotDeclaredException
 from rclpy.node import Node
 from rclpy.parameter import Parameter
+from ros_peer import rclpy_context
 
 from vlm_decisions.questions import Question, QuestionBook, QuestionError
 from vlm_decisions.ros.parameters import (
@@ -38,19 +37,17 @@ class Plain(ParameterRules, Node):
 @pytest.fixture
 def make():
     """Make nodes with overrides."""
-    context = rclpy.Context()
-    rclpy.init(context=context)
     nodes = []
+    with rclpy_context() as context:
+        def build(**overrides):
+            nodes.append(Plain("n", context=context, parameter_overrides=[
+                Parameter(name.replace("__", "."), value=value)
+                for name, value in overrides.items()]))
+            return nodes[-1]
 
-    def build(**overrides):
-        node = Plain("n", context=context, parameter_overrides=[
-            Parameter(name.replace("__", "."), value=value) for name, value in overrides.items()])
-        nodes.append(node)
-        return node
-    yield build
-    for node in nodes:
-        node.destroy_node()
-    rclpy.shutdown(context=context)
+        yield build
+        for node in nodes:
+            node.destroy_node()
 
 
 class Gate:

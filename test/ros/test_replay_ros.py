@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 import time
 from types import SimpleNamespace
@@ -14,13 +13,13 @@ import pytest
 pytest.importorskip("rclpy", reason="rclpy is not installed")
 pytest.importorskip("rosbags", reason="rosbags is not installed")
 
-import rclpy
 from bag_tools import START_NS, make_bag, picture
 from fake_model import FakeModel, FakeStream
 from rclpy.parameter import Parameter
-from ros_peer import spinning, system, wait_for
+from ros_peer import plain_node, spinning, system
 from sensor_msgs.msg import CompressedImage, Image
 from std_msgs.msg import String
+from waiting import wait_for
 
 from vlm_decisions import cli
 from vlm_decisions.frames import NS
@@ -41,15 +40,8 @@ from vlm_decisions.sources.recording import open_recording
 @pytest.fixture
 def ros():
     """Return a context and a node that spins in it."""
-    context = rclpy.Context()
-    rclpy.init(context=context, domain_id=92)
-    node = rclpy.create_node("viewer", context=context)
-    try:
-        with spinning(node):
-            yield SimpleNamespace(context=context, node=node)
-    finally:
-        node.destroy_node()
-        rclpy.shutdown(context=context)
+    with plain_node("viewer") as node:
+        yield SimpleNamespace(context=node.context, node=node)
 
 
 def play(ros, source, subscriptions, *, done=None, **parameters):
@@ -230,7 +222,6 @@ class EyeStream(FakeStream):
 def test_the_node_is_benchmarked_over_dds(tmp_path, monkeypatch):
     import bag_tools
 
-    monkeypatch.setenv("ROS_DOMAIN_ID", str(1 + os.getpid() % 99))
     tint = np.array([60, 0, 0], np.int16)
 
     def tinted(k: int) -> np.ndarray:

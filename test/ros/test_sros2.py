@@ -1,7 +1,6 @@
 """The SROS 2 policy: valid, and exactly what the node has on the graph."""
 
 import fnmatch
-import time
 import xml.etree.ElementTree as ElementTree
 
 import pytest
@@ -58,7 +57,8 @@ def test_the_policy_is_well_formed():
 
 def test_it_covers_the_node_and_nothing_else(tmp_path):
     pytest.importorskip("rclpy", reason="rclpy is not installed")
-    from ros_peer import QUESTIONS, system, wait_for
+    from ros_peer import QUESTIONS, system
+    from waiting import wait_for
 
     questions = "questions:" + QUESTIONS.replace("\n-", "\n  -") + """
 events:
@@ -70,7 +70,7 @@ events:
     for parameters in ({}, {"use_sim_time": True, "image_transport": "compressed"}):
         with system(tmp_path, questions=questions, **parameters) as s:
             wait_for(lambda s=s: s.peer.state() == "active")
-            time.sleep(0.5)
+            s.peer.status("image")  # whatever it offers, it has made by now
             for rule, names in (
                     (PUBLISH, s.node.get_publisher_names_and_types_by_node),
                     (SUBSCRIBE, s.node.get_subscriber_names_and_types_by_node),

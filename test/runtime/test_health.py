@@ -279,6 +279,7 @@ def test_state_is_a_snapshot():
     assert state.p[DARK] < 0.5 < monitor.state().p[DARK]
 
 
+@pytest.mark.perf
 def test_a_frame_of_640x480_takes_a_few_milliseconds_at_most():
     """Under 1 ms on a free core; the bound leaves room for a busy machine."""
     images = [World(3).render(t_s, 640, 480) for t_s in (5.0, 5.1)]

@@ -352,18 +352,6 @@ def test_dead_time_is_the_streams():
     assert log.count("idle") >= 8
 
 
-def test_no_ros_and_no_mlx_is_imported():
-    import subprocess
-    import sys
-
-    code = (
-        "import sys, vlm_decisions.runtime\n"
-        "print([m for m in ('rclpy', 'mlx', 'mlx.core', 'torch') if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
-
-
 def test_step_raises_the_load_error():
     def broken():
         raise OSError("no such model")

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fakes import START_NS, SimClock
-from tiny import moving_frames, tiny_engine
+from tiny import moving_frames
 
 from vlm_decisions.decision import TIER_HEADS, TIER_VLM, UNKNOWN
 from vlm_decisions.engine import Query
@@ -42,11 +42,6 @@ def film(engine, book, frames, **options):
         runtime.push(Frame(image, START_NS + index * NS // 8))
         runtime.step()
     return runtime, decisions, errors
-
-
-@pytest.fixture(scope="module")
-def engine():
-    return tiny_engine()
 
 
 def test_decisions_are_what_the_engine_says_when_asked_directly(engine):

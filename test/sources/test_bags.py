@@ -25,6 +25,8 @@ from vlm_decisions.frames import NS
 from vlm_decisions.sources.bag_files import file_kind
 from vlm_decisions.sources.bag_writer import BagWriter
 from vlm_decisions.sources.bags import COMPRESSED, IMAGE, STRING, Bag, BagError, read_images
+from vlm_decisions.sources.recording import is_bag
+from vlm_decisions.sources.truth import truth_of_bag
 
 
 def read_all(path, **settings) -> dict[str, int]:
@@ -217,6 +219,169 @@ def test_statistics_that_declare_more_than_there_is(tmp_path):
     path.write_bytes(data)
     with pytest.raises(BagError, match="the file declares 6 messages, 5 could be read"):
         read_all(path)
+
+
+def records(path) -> list[tuple[int, int, int]]:
+    """Return (code, where it begins, length) of the records of an mcap file."""
+    data, at, found = path.read_bytes(), 8, []
+    while at < len(data) - 8:
+        length = int.from_bytes(data[at + 1:at + 9], "little")
+        found.append((data[at], at, length))
+        at += 9 + length
+    return found
+
+
+def chunked(path, chunks: int = 6, each: int = 10):
+    """Write an mcap file of several chunks, each with its message index."""
+    from mcap.writer import CompressionType, Writer
+
+    with open(path, "wb") as stream:
+        writer = Writer(stream, chunk_size=400, compression=CompressionType.NONE)
+        writer.start(profile="ros2")
+        schema = writer.register_schema("std_msgs/msg/String", "ros2msg", b"string data")
+        channel = writer.register_channel("/chatter", "cdr", schema)
+        for k in range(chunks * each):
+            writer.add_message(channel, START_NS + k, HELLO, START_NS + k)
+        writer.finish()
+    return path
+
+
+@pytest.mark.parametrize("bit", [0, 3, 5, 9, 16, 31, 40, 62])
+@pytest.mark.parametrize("code", [6, 7])
+def test_a_record_with_a_wrong_length_is_refused(tmp_path, code, bit):
+    """One bit of the length of a chunk or of a message index, anywhere in the file."""
+    path = chunked(tmp_path / "a.mcap")
+    assert read_all(path) == {"/chatter": 60}
+    whole = path.read_bytes()
+    wanted = [at for kind, at, _ in records(path) if kind == code]
+    assert len(wanted) > 3
+    for at in (wanted[0], wanted[len(wanted) // 2], wanted[-1]):
+        damaged = bytearray(whole)
+        damaged[at + 1 + bit // 8] ^= 1 << bit % 8
+        path.write_bytes(damaged)
+        with pytest.raises(BagError, match=r"a\.mcap: "):
+            read_all(path)
+
+
+def test_a_length_that_reaches_past_the_end_names_the_record(tmp_path):
+    path = chunked(tmp_path / "a.mcap")
+    at = next(at for kind, at, _ in records(path) if kind == 7)
+    data = bytearray(path.read_bytes())
+    data[at + 1 + 3] ^= 0x40
+    path.write_bytes(data)
+    with pytest.raises(BagError, match=rf"the record at byte {at} \(message index\) claims \d+ "
+                                       r"bytes, \d+ are left"):
+        read_all(path)
+    assert read_all(path, partial=True) == {"/chatter": 7}
+
+
+def test_chunks_that_a_longer_record_hides_are_missed(tmp_path):
+    """A length that ends exactly at a later record: only the counts can tell."""
+    path = chunked(tmp_path / "a.mcap")
+    found = records(path)
+    first = next(k for k, one in enumerate(found) if one[0] == 7)
+    last = max(k for k, one in enumerate(found) if one[0] == 7)
+    data = bytearray(path.read_bytes())
+    at, until = found[first][1], found[last][1] + 9 + found[last][2]
+    data[at + 1:at + 9] = (until - at - 9).to_bytes(8, "little")
+    path.write_bytes(data)
+    with pytest.raises(BagError, match=r"the file declares 60 messages, 7 could be read"):
+        read_all(path)
+
+
+@pytest.mark.parametrize("at", [0, 2, 5])
+@pytest.mark.parametrize("kind", ["deleted", "flipped", "doubled"])
+def test_a_bag_whose_header_is_damaged_is_called_a_bag(tmp_path, at, kind):
+    def damage(data: bytes) -> bytes:
+        if kind == "deleted":
+            return data[:at] + data[at + 1:]
+        if kind == "doubled":
+            return data[:at] + data[at:at + 1] + data[at:]
+        return data[:at] + bytes([data[at] ^ 0x20]) + data[at + 1:]
+
+    mcap = chunked(tmp_path / "a.mcap")
+    database = material("bags", "rosbag2_talker_sqlite3", "talker.db3")
+    ros1 = material("bags", "ros_numpy_test.bag")
+    for source, what in ((mcap, "an mcap file"), (database, "a sqlite3 bag"),
+                         (ros1, "a ROS 1 bag")):
+        data = damage(source.read_bytes())
+        for name in (f"renamed.bin{at}", f"b{source.suffix}"):
+            path = tmp_path / name
+            path.write_bytes(data)
+            with pytest.raises(BagError, match=f"{what} whose header is damaged"):
+                is_bag(path)
+            with pytest.raises(BagError, match=f"{what} whose header is damaged"):
+                Bag(path)
+
+
+def test_a_bag_whose_header_is_gone_is_told_by_its_name(tmp_path):
+    for name, what in ((".mcap", "an mcap file"), (".db3", "a sqlite3 bag"),
+                       (".bag", "a ROS 1 bag"), (".mcap.zstd", "a file compressed with zstd")):
+        path = tmp_path / f"a{name}"
+        path.write_bytes(bytes(100))
+        with pytest.raises(BagError, match=f"{what} whose header is damaged"):
+            is_bag(path)
+    film = tmp_path / "film.mp4"
+    film.write_bytes(bytes(100))
+    assert not is_bag(film)
+
+
+@pytest.mark.parametrize("kind", ["mcap", "db3"])
+def test_a_compressed_file_that_is_cut_off_names_itself(tmp_path, kind):
+    import zstandard
+
+    source = (storage(make_bag(tmp_path / "bag", 6)) if kind == "mcap"
+              else material("bags", "rosbag2_talker_sqlite3", "talker.db3"))
+    path = tmp_path / f"a.{kind}.zstd"
+    packed = zstandard.ZstdCompressor().compress(source.read_bytes())
+    path.write_bytes(packed)
+    assert sum(read_all(path).values()) > 0
+    for share in (0.3, 0.6, 0.99):
+        path.write_bytes(packed[:int(len(packed) * share)])
+        with pytest.raises(BagError, match="cut off at byte") as caught:
+            read_all(path)
+        assert str(caught.value).startswith(f"{path}: ") and "/tmp/vlm" not in str(caught.value)
+    path.write_bytes(packed[:40] + bytes(40) + packed[80:])
+    with pytest.raises(BagError) as caught:
+        read_all(path)
+    assert "vlm_decisions_bag_" not in str(caught.value)
+
+
+def test_a_compressed_database_that_is_none_names_itself(tmp_path):
+    import zstandard
+
+    path = tmp_path / "a.db3.zstd"
+    path.write_bytes(zstandard.ZstdCompressor().compress(b"SQLite format 3\0" + b"\xff" * 4000))
+    with pytest.raises(BagError, match=r"a\.db3\.zstd: damaged") as caught:
+        read_all(path)
+    assert "vlm_decisions_bag_" not in str(caught.value)
+
+
+def test_a_compressed_message_that_is_cut_off(tmp_path):
+    import zstandard
+
+    packed = zstandard.ZstdCompressor().compress(HELLO * 40)
+    with BagWriter(tmp_path / "bag") as bag:
+        bag.write_cdr("/chatter", STRING, START_NS, packed[:-3])
+    with pytest.raises(BagError, match="message 1 of /chatter is cut off"):
+        read_all(tmp_path / "bag")
+
+
+def test_a_bag_of_many_topics_is_listed_in_short(tmp_path):
+    with BagWriter(tmp_path / "bag") as bag:
+        for k in range(300):
+            bag.write(f"/robot/sensors/number_{k}", STRING, START_NS, {"data": "x"})
+            bag.write(f"/robot/cameras/number_{k}/image", IMAGE, START_NS, image(0, START_NS))
+    with Bag(tmp_path / "bag") as bag:
+        for call in (lambda: bag.topic("/robot/sensors/numbr_7"), bag.image_topic,
+                     lambda: bag.image_topic("/robot/sensors/number_7"),
+                     lambda: truth_of_bag(bag), lambda: truth_of_bag(bag, "/robot/cameras/number_"
+                                                                          "7/image")):
+            with pytest.raises(ValueError, match=r" and \d+ more") as caught:
+                call()
+            assert len(str(caught.value)) < 1500
+        with pytest.raises(BagError, match=r"did you mean /robot/sensors/number_7\?"):
+            bag.topic("/robot/sensors/numbr_7")
 
 
 def test_a_database_that_is_none(tmp_path):

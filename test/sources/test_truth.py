@@ -8,14 +8,23 @@ import pytest
 
 pytest.importorskip("rosbags", reason="rosbags is not installed")
 
-from bag_tools import START_NS, make_bag
+from bag_tools import START_NS, image, make_bag
 
 from vlm_decisions.frames import NS
 from vlm_decisions.questions import QuestionBook
 from vlm_decisions.sources.bag_writer import BagWriter
-from vlm_decisions.sources.bags import STRING, Bag, BagError
+from vlm_decisions.sources.bags import IMAGE, STRING, Bag, BagError
 from vlm_decisions.sources.recording import open_recording
-from vlm_decisions.sources.truth import Stretch, Truth, TruthError, read_truth, truth_of_bag
+from vlm_decisions.sources.truth import (
+    Span,
+    Truth,
+    TruthError,
+    TruthRow,
+    read_truth,
+    truth_of_bag,
+    truth_of_rows,
+    truth_of_world,
+)
 
 BOOK = QuestionBook.loads("""
 - {id: person, text: "Is a person present?"}
@@ -28,16 +37,16 @@ segments:
 """
 
 
-def spans(truth: Truth) -> list[tuple]:
-    return [((s.start_ns - START_NS) / NS, (s.end_ns - START_NS) / NS, s.facts, s.segment)
-            for s in truth.stretches]
+def spans(truth: Truth, question: str = "person") -> list[tuple]:
+    return [((s.start_ns - START_NS) / NS, (s.end_ns - START_NS) / NS, s.answer, s.scene)
+            for s in truth.spans[question]]
 
 
-def test_images_that_tell_the_same_make_one_stretch(tmp_path):
+def test_images_that_tell_the_same_make_one_span(tmp_path):
     bag = make_bag(tmp_path / "bag", 8, truth=lambda k: {"person": "yes" if k < 4 else "no"})
     with Bag(bag) as opened:
         truth = truth_of_bag(opened)
-    assert spans(truth) == [(0.0, 0.5, {"person": "yes"}, 0), (0.5, 1.0, {"person": "no"}, 1)]
+    assert spans(truth) == [(0.0, 0.5, "yes", 0), (0.5, 1.0, "no", 1)]
     assert truth.ids == ("person",) and truth.duration_s == 1.0
 
 
@@ -45,10 +54,10 @@ def test_segments_are_kept_where_they_are_told(tmp_path):
     bag = make_bag(tmp_path / "bag", 8, truth=lambda k: ({"person": "yes"}, k // 4))
     with Bag(bag) as opened:
         truth = truth_of_bag(opened)
-    assert [one.segment for one in truth.stretches] == [0, 1]
+    assert truth.scenes == (0, 1) and len(truth.spans["person"]) == 2
     # To a question they are one run: nothing happened between them.
-    (run,) = truth.runs("person", START_NS)
-    assert (run.start_s, run.end_s) == (0.0, 1.0)
+    (run,) = truth.runs("person")
+    assert (run.start_ns, run.end_ns) == (START_NS, START_NS + NS)
 
 
 def test_a_gap_between_images_is_not_known(tmp_path):
@@ -67,12 +76,13 @@ def test_a_file_of_segments(tmp_path):
     path = tmp_path / "truth.yaml"
     path.write_text(FILE)
     truth = read_truth(path, START_NS)
-    assert spans(truth) == [(0.0, 2.5, {"person": "yes", "activity": "typing"}, 0),
-                            (2.5, 4.0, {"person": "no"}, 1)]
+    assert spans(truth) == [(0.0, 2.5, "yes", 0), (2.5, 4.0, "no", 1)]
+    assert spans(truth, "activity") == [(0.0, 2.5, "typing", 0)]
+    assert truth.duration_s == 4.0 and truth.scenes == (0, 1)
     truth.check(BOOK)
     path.write_text(json.dumps({"segments": [
         {"start_s": 0, "end_s": 1, "facts": {"person": "yes"}}]}))  # JSON is YAML
-    assert spans(read_truth(path, START_NS)) == [(0.0, 1.0, {"person": "yes"}, 0)]
+    assert spans(read_truth(path, START_NS)) == [(0.0, 1.0, "yes", 0)]
 
 
 BAD_FILES = [
@@ -107,10 +117,10 @@ def test_answers_are_told_in_their_composed_form(tmp_path):
     book = QuestionBook.loads("- {id: at, text: Q, kind: choice, options: [caf\u00e9, bar]}")
     path = tmp_path / "truth.yaml"
     path.write_text("segments:\n- {start_s: 0, end_s: 1, facts: {at: cafe\u0301}}\n")
-    assert read_truth(path, 0).check(book).stretches[0].facts == {"at": "caf\u00e9"}
+    assert read_truth(path, 0).check(book).spans["at"][0].answer == "caf\u00e9"
     bag = make_bag(tmp_path / "bag", 4, truth=lambda k: {"at": "cafe\u0301"})
     with Bag(bag) as opened:
-        assert truth_of_bag(opened).check(book).stretches[0].facts == {"at": "caf\u00e9"}
+        assert truth_of_bag(opened).check(book).spans["at"][0].answer == "caf\u00e9"
 
 
 def test_a_file_that_is_not_there(tmp_path):
@@ -118,23 +128,63 @@ def test_a_file_that_is_not_there(tmp_path):
         read_truth(tmp_path / "none.yaml", 0)
 
 
-def test_overlapping_stretches_are_refused():
-    with pytest.raises(TruthError, match="overlap: one ends at 2.000 s, the next begins at 1.000"):
-        Truth([Stretch(0, 2 * NS, {"a": "yes"}, 0), Stretch(NS, 3 * NS, {"a": "no"}, 1)])
+def test_overlapping_spans_are_refused():
+    with pytest.raises(TruthError, match="overlap: 'a' is 'yes' until 2.000 s and 'no' from 1.000"):
+        Truth({"a": [Span(0, 2 * NS, "yes", 0), Span(NS, 3 * NS, "no", 1)]})
     with pytest.raises(TruthError, match="holds no segment"):
-        Truth([])
+        Truth({"a": []})
+
+
+def test_what_is_true_at_a_time():
+    truth = Truth({"a": [Span(2 * NS, 4 * NS, "yes", 0), Span(4 * NS, 5 * NS, "no", 0),
+                         Span(7 * NS, 9 * NS, "no", 1)], "b": [Span(0, 2 * NS, "x", 0)]})
+    assert [truth.answer("a", t * NS) for t in range(1, 10)] == [
+        None, "yes", "yes", "no", None, None, "no", "no", None]
+    assert truth.answer("c", 0) is None
+    assert truth.covering("a", 2 * NS, 4 * NS).answer == "yes"
+    assert truth.covering("a", 3 * NS, 5 * NS) is None
+    assert [(run.start_s, run.end_s) for run in truth.runs("a", over_gaps=True)] == [(2, 4), (4, 9)]
+    assert truth.duration_s == 7.0 and (truth.start_ns, truth.end_ns) == (0, 9 * NS)
+    assert truth.before("a", 6 * NS).end_s == 5.0 and truth.before("a", 0).start_s == 2.0
+
+
+def test_an_answer_is_settled_a_while_after_it_began():
+    truth = Truth({"a": [Span(0, NS, "yes", 0), Span(NS, 4 * NS, "yes", 1),
+                         Span(4 * NS, 6 * NS, "no", 1)], "b": [Span(2 * NS, 6 * NS, "x", 1)]})
+    settled = [truth.settled("a", round(t * NS), 0.5) for t in (0.1, 1.2, 3.9, 4.2, 4.5, 5.9, 6.5)]
+    assert settled == [True, True, True, False, True, True, False]
+    assert not truth.settled("a", round(3.7 * NS), 0.5, 0.5)
+    assert truth.settled("a", round(5.9 * NS), 0.5, 0.5)  # after the end nothing needs to be known
+    assert not truth.settled("b", round(2.2 * NS), 0.5)  # it was not known what it was before
+
+
+def test_the_simulated_desk_tells_its_truth():
+    from vlm_decisions.sim.script import Script
+    from vlm_decisions.sim.world import World
+
+    world = World(3, Script.random(3, 8.0))
+    truth = truth_of_world(world, [k / 8 for k in range(64)], "desk_3")
+    assert truth.scenes == ("desk_3",) and set(truth.ids) == set(world.truth(0.0))
+    for k in range(64):
+        facts = {name: truth.answer(name, round(k / 8 * NS)) for name in truth.ids}
+        assert facts == world.truth(k / 8)
+    with pytest.raises(TruthError, match="holds no segment"):
+        truth_of_rows([])
+    (one,) = truth_of_rows([TruthRow(0, {"a": "yes"}), TruthRow(0, {"a": "yes"}),
+                            TruthRow(NS // 4, {"a": "yes"})]).spans["a"]
+    assert (one.start_ns, one.end_ns) == (0, NS // 2)
 
 
 def test_truth_about_other_questions():
-    truth = Truth([Stretch(0, NS, {"person": "yes", "cat": "no", "dog": "no"}, 0)])
+    truth = Truth({name: [Span(0, NS, "yes", 0)] for name in ("person", "cat", "dog")})
     with pytest.raises(TruthError, match=r"not asked: cat, dog \(asked: person, activity\)"):
         truth.check(BOOK)
     assert truth.check(BOOK, ignore_unknown=True).ids == ("person",)
-    stranger = Truth([Stretch(0, NS, {"cat": "no"}, 0)])
+    stranger = Truth({"cat": [Span(0, NS, "no", 0)]})
     with pytest.raises(TruthError, match=r"nothing of the questions asked \(person, activity\); it "
                                          r"is about: cat"):
         stranger.check(BOOK, ignore_unknown=True)
-    maybe = Truth([Stretch(0, NS, {"person": "maybe"}, 0)])
+    maybe = Truth({"person": [Span(0, NS, "maybe", 0)]})
     with pytest.raises(TruthError, match=r"says 'maybe' of 'person' at 0.000 s, which answers yes"):
         maybe.check(BOOK)
 
@@ -175,11 +225,11 @@ def test_a_recording_is_opened_with_its_truth(tmp_path):
         assert recording.topic == "/image" and len(list(recording.frames())) == 32
         assert len(list(recording.frames())) == 32  # again
     with open_recording(bag, None, BOOK, limit_s=2.5) as recording:
-        assert len(recording.truth.stretches) == 2 and len(list(recording.frames())) == 16
+        assert len(recording.truth.scenes) == 2 and len(list(recording.frames())) == 16
     path = tmp_path / "truth.yaml"
     path.write_text(FILE)
     with open_recording(bag, str(path), BOOK) as recording:
-        assert recording.truth.stretches[0].start_ns == START_NS
+        assert recording.truth.start_ns == START_NS
     for given, error, message in [
             ("none.yaml", TruthError, "there is no such file; a topic of the bag begins with /"),
             ("/told", BagError, "there is no topic /told")]:
@@ -191,6 +241,51 @@ def test_a_recording_is_opened_with_its_truth(tmp_path):
     with pytest.raises(BagError, match="there is no such bag or video file"):
         with open_recording(tmp_path / "none", None, BOOK):
             pass
+
+
+UPTIME_NS = 500 * NS
+"""Seconds since the camera's start, where the truth is told on wall time."""
+
+
+def bag_of_two_clocks(path, *, image_ns: int, truth_ns: int, log_ns: int, images: int = 16):
+    with BagWriter(path) as bag:
+        for k in range(images):
+            at = k * NS // 8
+            bag.write("/image", IMAGE, log_ns + at, image(k, image_ns + at))
+            text = json.dumps({"stamp_ns": truth_ns + at, "facts": {"person": "yes"}})
+            bag.write("/truth", STRING, log_ns + at, {"data": text})
+    return path
+
+
+def test_truth_and_images_on_different_clocks(tmp_path):
+    bag = bag_of_two_clocks(tmp_path / "a", image_ns=UPTIME_NS, truth_ns=START_NS, log_ns=START_NS)
+    with pytest.raises(TruthError, match=r"images of /image are from 500.0 to 501.9 s \(header .*"
+                                         r"about 1700000000.0 .* different clocks; --stamps arri"):
+        with open_recording(bag, None, BOOK):
+            pass
+    with open_recording(bag, None, BOOK, stamps="arrival") as recording:
+        assert len(list(recording.frames())) == 16
+    # The other way round: the truth is on the camera's clock.
+    bag = bag_of_two_clocks(tmp_path / "b", image_ns=UPTIME_NS, truth_ns=UPTIME_NS,
+                            log_ns=START_NS)
+    with open_recording(bag, None, BOOK) as recording:
+        assert len(list(recording.frames())) == 16
+    with pytest.raises(TruthError, match="different clocks; --stamps header puts them on one"):
+        with open_recording(bag, None, BOOK, stamps="arrival"):
+            pass
+    # Neither helps.
+    bag = bag_of_two_clocks(tmp_path / "c", image_ns=START_NS, truth_ns=UPTIME_NS, log_ns=START_NS)
+    with pytest.raises(TruthError, match="different clocks; give the truth as a file of segments"):
+        with open_recording(bag, None, BOOK):
+            pass
+
+
+@pytest.mark.parametrize("offset_s", [-1.5, 1.5])
+def test_truth_that_begins_earlier_or_later_is_about_the_same_time(tmp_path, offset_s):
+    bag = bag_of_two_clocks(tmp_path / "a", image_ns=START_NS, log_ns=START_NS,
+                            truth_ns=START_NS + round(offset_s * NS))
+    with open_recording(bag, None, BOOK) as recording:
+        assert len(list(recording.frames())) == 16
 
 
 def test_a_video_with_a_file_of_truth(tmp_path):
@@ -210,7 +305,7 @@ def test_a_video_with_a_file_of_truth(tmp_path):
     path.write_text("segments:\n  - {start_s: 0.5, end_s: 1.5, facts: {person: yes}}\n")
     with open_recording(film, str(path), BOOK) as recording:
         frames = list(recording.frames())
-        (one,) = recording.truth.stretches
+        (one,) = recording.truth.spans["person"]
     assert len(frames) == 16 and frames[0].stamp_ns == VIDEO_FIRST_NS
     assert frames[8].stamp_ns - VIDEO_FIRST_NS == pytest.approx(NS, abs=NS / 100)
     assert one.start_ns == VIDEO_FIRST_NS + NS // 2

@@ -100,4 +100,7 @@ def test_health_shows_only_what_is_wrong():
 
 
 def test_text_outside_the_font_is_replaced():
-    draw(picture(640, 480), ["a"], {"a": decision("a", "größer\n☕")}, NOW_NS)
+    def shown(answer):
+        return draw(picture(640, 480), ["a"], {"a": decision("a", answer)}, NOW_NS)
+    np.testing.assert_array_equal(shown("größer ☕"), shown("gr??er ?"))
+    assert (shown("größer ☕") != shown("grer ")).any()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 from contextlib import ExitStack, contextmanager
 from urllib.request import urlopen
 
 import pytest
-from viewer_site import decision, picture, site, wait_for
+from viewer_site import decision, picture, site
+from waiting import wait_for
 
 from vlm_decisions.questions import Question
 from vlm_decisions.runtime.statistics import Percentiles
@@ -256,19 +256,16 @@ def test_it_comes_back_by_itself(browser):
             page.faults.clear()  # the browser notes each connection that failed
 
 
-def test_the_running_demo(browser, monkeypatch):
+def test_the_running_demo(browser):
     """Camera, node with its model, and viewer: each a process, as `view --sim` starts them."""
     pytest.importorskip("rclpy", reason="rclpy is not installed")
     from vlm_decisions.lab.demo import process
 
-    domain = 1 + (os.getpid() + 50) % 99
-    monkeypatch.setenv("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
-    monkeypatch.setenv("ROS_DOMAIN_ID", str(domain))
     probe = Server(port=0)
     port = probe.port
     probe.stop()
     with (process("decision_node"), process("viewer", f"port:={port}"),
-          process("sim_camera", "fps:=8.0") as camera, heard(domain) as ids):
+          process("sim_camera", "fps:=8.0") as camera, heard() as ids):
         wait_for(lambda: serves(port), 120)
         with page_of(browser, port) as page:
             page.set_default_timeout(240_000)  # a busy machine answers seldom
@@ -287,25 +284,17 @@ def test_the_running_demo(browser, monkeypatch):
 
 
 @contextmanager
-def heard(domain):
+def heard():
     """Yield the set of question ids that decisions on the node's topic are about."""
-    import rclpy
-    from ros_peer import LATCHED, spinning
+    from ros_peer import LATCHED, plain_node
 
     from vlm_decisions.msg import Decision
 
-    context = rclpy.Context()
-    rclpy.init(context=context, domain_id=domain)
-    node = rclpy.create_node("listener", context=context)
     ids = set()
-    node.create_subscription(Decision, "/decision_node/decisions",
-                             lambda msg: ids.add(msg.question_id), LATCHED)
-    try:
-        with spinning(node):
-            yield ids
-    finally:
-        node.destroy_node()
-        rclpy.shutdown(context=context)
+    with plain_node("listener") as node:
+        node.create_subscription(Decision, "/decision_node/decisions",
+                                 lambda msg: ids.add(msg.question_id), LATCHED)
+        yield ids
 
 
 def serves(port):

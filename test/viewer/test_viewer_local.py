@@ -14,7 +14,8 @@ import material
 import numpy as np
 import pytest
 from fake_model import FakeModel
-from viewer_site import decision, until, wait_for
+from viewer_site import decision, until
+from waiting import wait_for
 from websockets.sync.client import connect
 
 from vlm_decisions.frames import Frame

@@ -8,7 +8,8 @@ import time
 from contextlib import ExitStack
 
 import pytest
-from viewer_site import decision, picture, site, until, wait_for
+from viewer_site import decision, picture, site, until
+from waiting import wait_for
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from vlm_decisions.viewer import live as live_module

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import subprocess
@@ -10,7 +9,8 @@ import sys
 
 import cv2
 import pytest
-from viewer_site import decision, picture, site, wait_for
+from viewer_site import decision, picture, site
+from waiting import wait_for
 
 from vlm_decisions.viewer.browser import BrowserError, find_browser, opened, screenshot
 from vlm_decisions.viewer.server import Server
@@ -31,13 +31,10 @@ def free_port() -> int:
     return probe.port
 
 
-def view(*arguments: object, **environment: str) -> subprocess.Popen:
-    domain = str(1 + (os.getpid() + 70) % 99)
+def view(*arguments: object) -> subprocess.Popen:
     return subprocess.Popen(
         [sys.executable, "-m", "vlm_decisions.cli", "view", *map(str, arguments)],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
-        env={**os.environ, "ROS_DOMAIN_ID": domain, "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST",
-             **environment})
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
 
 
 def test_no_browser_is_named(monkeypatch, tmp_path):

@@ -17,7 +17,7 @@ def add(commands: Commands) -> None:
     tick.add_argument("--json", metavar="F")
 
     def run_tick(options: argparse.Namespace) -> int:
-        from ..files.json_file import write_json
+        from ..files.atomic import write_json
         from ..lab.bench.tick import bench_tick
 
         result = bench_tick(options.seconds, options.questions)
@@ -38,7 +38,7 @@ def add(commands: Commands) -> None:
     engine.add_argument("--json", metavar="F")
 
     def run_engine(options: argparse.Namespace) -> int:
-        from ..files.json_file import write_json
+        from ..files.atomic import write_json
         from ..lab.bench.engine import bench_engine
 
         result = bench_engine(options.shape, options.questions, repeat=options.repeat,
@@ -59,7 +59,7 @@ def add(commands: Commands) -> None:
 
     def run_stream(options: argparse.Namespace) -> int:
         from ..engine.engine import Engine
-        from ..files.json_file import write_json
+        from ..files.atomic import write_json
         from ..lab.bench.stream import bench_stream
         from ..lab.shapes import random_engine
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import sys
-import time
+from typing import Any
 
 from .arguments import Commands, positive
 
@@ -41,8 +40,11 @@ def add(what: Commands) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from tqdm import tqdm
+
     from ..files import resources
-    from ..files.json_file import write_json
+    from ..files.atomic import write_json
+    from ..frames import NS
     from ..lab.replay.bench import bench_replay, fast_player, headed
     from ..lab.replay.modes import chosen
     from ..lab.replay.report import write_report
@@ -61,20 +63,21 @@ def run(options: argparse.Namespace) -> int:
 
         engine = Engine.load(options.model)
         heads = headed(engine, book, folders)
+        span_s = (recording.truth.end_ns - recording.truth.start_ns) / NS
         latency = "realtime" if options.realtime else options.latency
         if options.realtime:
             engine = None  # the node loads its own
             from ..lab.replay.realtime import realtime_player
 
-            span_s = recording.truth.stretches[-1].end_ns - recording.truth.stretches[0].start_ns
             player = realtime_player(options.recording, recording.topic,
                                      lambda: Engine.load(options.model), settings, folders,
-                                     span_s / 1e9 + 1.0)
-        else:
-            player = fast_player(recording, engine, settings, folders, latency,
-                                 _progress if sys.stderr.isatty() else None)
-        result = bench_replay(recording, book, modes, player, heads, latency=latency,
-                              rounds=options.rounds, tell=print)
+                                     span_s + 1.0)
+        with tqdm(total=round(span_s, 1), unit="s", disable=None, leave=False) as bar:
+            if not options.realtime:
+                player = fast_player(recording, engine, settings, folders, latency,
+                                     lambda mode, seconds: _show(bar, mode, seconds))
+            result = bench_replay(recording, book, modes, player, heads, latency=latency,
+                                  rounds=options.rounds, tell=bar.write)
     if options.json:
         write_json(options.json, result)
     if options.html:
@@ -82,11 +85,9 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-_told_s = 0.0
-
-
-def _progress(mode: str, seconds: float) -> None:
-    global _told_s
-    if time.monotonic() - _told_s > 0.5:
-        _told_s = time.monotonic()
-        print(f"\r{mode}: {seconds:.0f} s played ", end="", file=sys.stderr, flush=True)
+def _show(bar: Any, mode: str, seconds: float) -> None:
+    """Let the bar show how much of the recording was played in a mode."""
+    if bar.desc != f"{mode}: ":
+        bar.reset()
+        bar.set_description(mode)
+    bar.update(round(seconds - bar.n, 3))

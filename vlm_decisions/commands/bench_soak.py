@@ -24,7 +24,7 @@ def add(what: Commands) -> None:
 
 def run_soak(options: argparse.Namespace) -> int:
     """Soak; 1 where anything was missed, stale or raised."""
-    from ..files.json_file import write_json
+    from ..files.atomic import write_json
     from ..lab.bench.soak_rig import bench_soak
 
     result = bench_soak(options.minutes, options.seed, questions=options.questions,
@@ -39,7 +39,7 @@ def run_soak(options: argparse.Namespace) -> int:
 def run_overload(options: argparse.Namespace) -> int:
     """Overload; 1 where ages or the queue are out of bounds."""
     from ..engine.engine import Engine
-    from ..files.json_file import write_json
+    from ..files.atomic import write_json
     from ..lab.bench.overload import bench_overload
 
     result = bench_overload(lambda: Engine.load(options.model), options.seconds,

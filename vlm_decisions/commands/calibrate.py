@@ -32,7 +32,7 @@ def add(commands: Commands) -> None:
 
     def run(options: argparse.Namespace) -> int:
         from ..engine.engine import Engine
-        from ..files.json_file import write_json
+        from ..files.atomic import write_json
         from ..learn.calibrate import calibrate, print_calibration
 
         recordings = recordings_of(options)

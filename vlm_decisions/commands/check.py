@@ -17,6 +17,8 @@ def add(commands: Commands) -> None:
                        help="random weights of this shape instead of a model")
     exact.add_argument("--layers", type=count,
                        help="fewer language-model layers than the shape has")
+    exact.add_argument("--dtype", choices=("float32", "bfloat16", "float16"),
+                       help="what to compute in [float32 on a CPU, bfloat16 on a GPU]")
     control = exact.add_mutually_exclusive_group()
     for name, text in (("wrong-pos", "positions start at the token count"),
                        ("stale-state", "a state of another stream or batch size"),
@@ -32,8 +34,8 @@ def add(commands: Commands) -> None:
         from ..lab.exactness import check as check_exactness
         from ..lab.shapes import random_engine
 
-        model = (random_engine(options.shape, layers=options.layers) if options.shape
-                 else Engine.load(options.model))
+        model = (random_engine(options.shape, layers=options.layers, dtype=options.dtype)
+                 if options.shape else Engine.load(options.model, dtype=options.dtype))
         report = check_exactness(model, control=options.control, say=print)
         if report.refused:
             print(f"refused: {report.refused}")

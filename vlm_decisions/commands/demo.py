@@ -17,9 +17,9 @@ def add(commands: Commands) -> None:
     demo.add_argument("--quiet", action="store_true", help="no live table")
 
     def run(options: argparse.Namespace) -> int:
-        from ..files.json_file import write_json
+        from ..files.atomic import write_json
         from ..lab.demo import run_demo
-        from ..lab.desk_score import print_summary
+        from ..lab.demo_summary import print_summary
 
         summary = run_demo(options.seconds, options.seed, questions=options.questions,
                            quiet=options.quiet, picture=options.picture)

@@ -17,7 +17,7 @@ from ..questions import Question, QuestionBook, questions_path
 from ..runtime import Runtime
 from ..runtime.log import DecisionLog
 from ..runtime.settings import RuntimeSettings
-from ..sources.video import Source, open_source
+from ..sources.source import Source, open_source
 from ..viewer.table import Table
 
 if TYPE_CHECKING:
@@ -107,7 +107,11 @@ def _play(frames: Source, runtime: Runtime, watch: _Watch, max_s: float | None,
           viewer: LocalViewer | None) -> None:
     start_ns = time.time_ns()
     checked = 0.0
-    while (taken := frames.next()) is not None:
+    while not frames.ended:
+        taken = frames.next()
+        if taken is None:
+            runtime.check_freshness()
+            continue
         rgb, t_s = taken
         if max_s is not None and t_s > max_s:
             break

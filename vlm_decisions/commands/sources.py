@@ -33,8 +33,8 @@ def recordings_of(options: argparse.Namespace) -> list[Any]:
     """Return the recordings that were named; raises SourceError, LabelError."""
     if not (options.videos or options.dir or options.bag):
         return []
-    from ..learn.labels import LabelError
     from ..learn.recordings import find_recordings
+    from ..sources.labels import LabelError
 
     if options.labels is None:
         raise LabelError("recordings without labels: give a CSV file with --labels "
@@ -46,7 +46,7 @@ def recordings_of(options: argparse.Namespace) -> list[Any]:
 def refuse_labels(options: argparse.Namespace) -> None:
     """Raise LabelError for labels without recordings: the desk has a truth of its own."""
     if options.labels is not None:
-        from ..learn.labels import LabelError
+        from ..sources.labels import LabelError
 
         raise LabelError(f"{options.labels} labels recordings: give them with --videos, --dir or "
                          "--bag")

@@ -96,7 +96,7 @@ def _heads(what: Commands) -> None:
     def run(options: argparse.Namespace) -> int:
         from ..engine.engine import Engine
         from ..lab.studies.heads_view import heads_view, plot_heads_view, print_heads_view
-        from ..sources.video import open_source
+        from ..sources.source import open_source
 
         source = open_source(options.source)
         engine = Engine.load(options.model)
@@ -153,6 +153,6 @@ def _finish(options: argparse.Namespace, result: dict[str, Any],
 
 def _write(path: str | None, value: Any) -> None:
     if path:
-        from ..files.json_file import write_json
+        from ..files.atomic import write_json
 
         write_json(path, value)

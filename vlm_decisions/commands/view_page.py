@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import random
 import subprocess
 import time
 import urllib.error
@@ -11,6 +9,7 @@ import urllib.request
 from contextlib import ExitStack
 
 from ..lab.demo import START_S, DemoError, check_process, process
+from ..ros.domain import stay_private
 from ..viewer.server import Server
 
 
@@ -33,8 +32,7 @@ def run_view(*, node: str = "decision_node", host: str = "127.0.0.1", port: int 
             children[name] = stack.enter_context(process(name, *parameters))
 
         if sim:
-            os.environ.setdefault("ROS_DOMAIN_ID", str(random.randint(1, 100)))
-            os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
+            stay_private()
             start("decision_node", f"questions_file:={questions}")
             start("sim_camera")
         start("viewer", f"node:={node}", f"host:='{host}'",

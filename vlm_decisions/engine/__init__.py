@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from vlm_decisions.engine import blas
-from vlm_decisions.engine.errors import (
+from . import blas
+from .errors import (
     CheckpointError,
     ContextError,
     EngineError,
@@ -23,14 +23,15 @@ from vlm_decisions.engine.errors import (
 blas.ensure()
 
 if TYPE_CHECKING:
-    from vlm_decisions.engine.engine import Engine, Prefix
-    from vlm_decisions.engine.readout import Query, Readout
-    from vlm_decisions.engine.stream import Stream
-    from vlm_decisions.engine.vision import VisionGroup
+    from .asking import Prefix
+    from .engine import Engine
+    from .readout import Query, Readout
+    from .stream import Stream
+    from .vision import VisionGroup
 
 _LAZY = {
     "Engine": "engine",
-    "Prefix": "engine",
+    "Prefix": "asking",
     "Query": "readout",
     "Readout": "readout",
     "Stream": "stream",

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import mlx.core as mx
 
-from vlm_decisions.engine import fastmath
-from vlm_decisions.engine.layout import Layout, Rows, Want
-from vlm_decisions.engine.state import KVState
+from . import fastmath
+from .layout import Layout, Rows, Want
+from .state import KVState
 
 SCORE_LIMIT: Final = 1 << 21  # scores computed at once; larger leaf batches go in pieces
 

@@ -7,26 +7,38 @@ round it), then the dtype of the device: float32 on the CPU, bfloat16 on Metal a
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
+import logging
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import mlx.core as mx
 import numpy as np
-from mlx.utils import tree_flatten
 
-from vlm_decisions.engine.errors import CheckpointError
-from vlm_decisions.engine.families import Family, family_of
+from . import memory
+from .errors import CheckpointError
+from .families import Family
+from .model_config import ModelConfig, read_config
+from .packing import Packing, unpack_in_passes
+from .weights import FLOATS, Tensor, list_tensors, read_tensors
 
 EMBEDDED: Final = {"sim_desk": Path(__file__).parent.parent / "models" / "sim_desk"}
+SPARE: Final = 256 << 20  # bytes beside the weights that a pass needs at least
 _HUB_NAME: Final = re.compile(r"[\w.-]+/[\w.-]+")
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A loaded checkpoint: mlx-vlm's model, its tokenizer, where it came from."""
+    """A loaded checkpoint: mlx-vlm's model, its tokenizer, where it came from.
+
+    dtype: what the model computes in. remarks: sentences on how it was loaded that a user should
+    read.
+    """
 
     name: str
     folder: Path
@@ -35,6 +47,7 @@ class Checkpoint:
     tokenizer: Any
     fingerprint: str
     dtype: mx.Dtype
+    remarks: tuple[str, ...] = ()
 
 
 def find(model: str) -> Path:
@@ -71,18 +84,28 @@ def default_dtype() -> mx.Dtype:
 
 
 def load(name: str, dtype: mx.Dtype | None = None) -> Checkpoint:
-    """Load a checkpoint; raises CheckpointError (FamilyError for an unknown family)."""
+    """Load a checkpoint; raises CheckpointError (FamilyError for an unknown family).
+
+    dtype: of everything that is not packed, and on a CPU of what was packed (None: the device's).
+    """
     folder = find(name)
-    config = _read_json(folder / "config.json")
-    family = family_of(config.get("model_type"))
+    config = read_config(folder)
+    tensors = list_tensors(folder)
+    tokenizer = load_tokenizer(folder)
+    tensors = {key: one for key, one in tensors.items() if "mtp." not in key}  # a draft model's
+    config = _settle_tie(folder, config, tensors)
     dtype = dtype or default_dtype()
-    quantized = bool(config.get("quantization") or config.get("quantization_config"))
-    if quantized:
-        model, fingerprint = _load_quantized(folder)
-    else:
-        model, fingerprint = _load_plain(folder, family, config, dtype)
+    if dtype != mx.float32 and config.family.experts and default_dtype() == mx.float32:
+        raise CheckpointError(
+            f"{config.family.model_type} on a CPU is computed in float32 only, not in "
+            f"{str(dtype).removeprefix('mlx.core.')}"
+        )
+    plan = plan_memory(config, tensors, dtype)
+    model, fingerprint = _build(folder, config, tensors, dtype, plan.unpack)
+    for remark in plan.remarks:
+        _LOG.warning("%s: %s", name, remark)
     return Checkpoint(
-        name, folder, family, model, load_tokenizer(folder), fingerprint, dtype
+        name, folder, config.family, model, tokenizer, fingerprint, dtype, plan.remarks
     )
 
 
@@ -90,11 +113,15 @@ def load_tokenizer(folder: Path) -> Any:
     """Load the fast tokenizer of a checkpoint folder, with its chat template."""
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+    whole = (folder / "tokenizer.json").exists()
+    if not whole and not all((folder / part).exists() for part in ("vocab.json", "merges.txt")):
+        raise CheckpointError(
+            f"{folder} has no tokenizer: tokenizer.json is missing (and so are vocab.json with "
+            "merges.txt, which it could be made of)"
+        )
     try:
-        if (folder / "tokenizer.json").exists():
-            tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
-        else:
-            tokenizer = AutoTokenizer.from_pretrained(folder)
+        kind = PreTrainedTokenizerFast if whole else AutoTokenizer
+        tokenizer = kind.from_pretrained(folder)
     except Exception as error:  # transformers raises many kinds
         raise CheckpointError(f"{folder} has no usable tokenizer: {error}") from error
     if not tokenizer.chat_template:
@@ -109,87 +136,155 @@ def load_tokenizer(folder: Path) -> Any:
     return tokenizer
 
 
-def _load_plain(
-    folder: Path, family: Family, config: dict, dtype: mx.Dtype
+@dataclass(frozen=True)
+class MemoryPlan:
+    """Whether packed weights are unpacked at load, and what the user should know of it."""
+
+    unpack: bool
+    remarks: tuple[str, ...] = ()
+
+
+def plan_memory(
+    config: ModelConfig, tensors: Mapping[str, Tensor], dtype: mx.Dtype
+) -> MemoryPlan:
+    """Decide from the headers how the weights are held; raises CheckpointError if they cannot be.
+
+    Packed weights stay packed on a GPU. On a CPU they are unpacked where memory allows.
+    """
+    free = memory.free_bytes()
+    on_cpu = mx.default_device() == mx.Device(mx.cpu)
+    packing = Packing(config.quantization) if config.quantization else None
+    held = dict.fromkeys((False, True), SPARE)  # bytes packed, and unpacked
+    for tensor in tensors.values():
+        plain = tensor.size * dtype.size if tensor.dtype in FLOATS else tensor.nbytes
+        path, _, part = tensor.name.rpartition(".")
+        packed = packing is not None and f"{path}.scales" in tensors
+        held[False] += plain
+        if not packed:
+            held[True] += plain
+        elif part == "weight":
+            held[True] += tensor.size * 32 // packing.of(path)["bits"] * dtype.size
+    unpack = packing is not None and on_cpu and (free is None or held[True] <= free)
+    if free is None or held[unpack] <= free:
+        remarks = ()
+        if packing is not None and on_cpu and not unpack:
+            remarks = (
+                f"its packed weights are unpacked anew in each pass, which is slow: unpacked they "
+                f"need {held[True] / 1e9:.1f} GB and {free / 1e9:.1f} GB are free",
+            )
+        return MemoryPlan(unpack, remarks)
+    kind = str(dtype).removeprefix("mlx.core.")
+    half = "" if dtype.size == 2 or packing else (
+        f" (in bfloat16 {(held[False] - SPARE) / 2e9 + SPARE / 1e9:.1f} GB)"
+    )
+    raise CheckpointError(
+        f"the checkpoint needs {held[False] / 1e9:.1f} GB in {kind}{half}, and "
+        f"{free / 1e9:.1f} GB are free: take a smaller or a quantised one"
+    )
+
+
+def _settle_tie(
+    folder: Path, config: ModelConfig, tensors: dict[str, Tensor]
+) -> ModelConfig:
+    """Decide whether the output matrix is the embedding's: as stated, else as the weights are."""
+    heads = [key for key in tensors if key.split(".")[-2:-1] == ["lm_head"]]
+    tied = config.tied if config.tied is not None else not heads
+    if not tied and not heads:
+        raise CheckpointError(
+            f"{folder} states an output matrix of its own (tie_word_embeddings false), but has no "
+            "lm_head weights"
+        )
+    if tied:
+        for key in heads:
+            del tensors[key]
+    values = {**config.values, "tie_word_embeddings": tied}
+    values["text_config"] = {**config.values["text_config"], "tie_word_embeddings": tied}
+    return replace(config, values=values, tied=tied)
+
+
+def _build(
+    folder: Path,
+    config: ModelConfig,
+    tensors: dict[str, Tensor],
+    dtype: mx.Dtype,
+    unpack: bool,
 ) -> tuple[Any, str]:
+    """Return the model and the fingerprint of its vision weights."""
+    family = config.family
     modules = family.modules()
+    wanted = inspect.signature(modules.TextConfig).parameters.items()
+    lacking = sorted(
+        name
+        for name, one in wanted
+        if one.default is inspect.Parameter.empty and name not in config.values["text_config"]
+    )
+    if lacking:
+        raise CheckpointError(
+            f"{folder / 'config.json'} does not describe a {family.model_type} model: its "
+            f"text_config has no {', '.join(lacking)}"
+        )
     try:
-        model = modules.Model(modules.ModelConfig.from_dict(config))
+        model = modules.Model(modules.ModelConfig.from_dict(dict(config.values)))
     except Exception as error:  # a config of the wrong shape fails in many ways
         raise CheckpointError(
             f"{folder / 'config.json'} does not describe a {family.model_type} model: "
             f"{type(error).__name__}: {error}"
         ) from error
-    weights = {key: value.astype(mx.float32) for key, value in _read_weights(folder).items()}
-    weights = model.sanitize(weights)
+    weights = {
+        key: value.astype(mx.float32) if mx.issubdtype(value.dtype, mx.floating)
+        else value
+        for key, value in read_tensors(tensors).items()
+    }  # fmt: skip
+    weights = model.sanitize(family.arrange(weights, config.values["text_config"]))
     for part in (model.vision_tower, model.language_model):
         if hasattr(part, "sanitize"):
             weights = part.sanitize(weights)
+    if not any(key.startswith("vision_tower.") for key in weights):
+        raise CheckpointError(f"{folder} has no weights of a vision tower: text only")
+    fingerprint = fingerprint_of(
+        {
+            key.removeprefix("vision_tower."): value
+            for key, value in weights.items()
+            if key.startswith("vision_tower.")
+        }
+    )
+    if config.quantization:
+        packing = Packing(config.quantization)
+        packing.check(weights)
+        if unpack:
+            weights = packing.unpack(weights)
+        else:
+            packing.install(model, weights)
+    keep = getattr(model.language_model, "cast_predicate", None) or (lambda _: True)
+    weights = {
+        key: value.astype(dtype)
+        if keep(key) and mx.issubdtype(value.dtype, mx.floating)
+        else value
+        for key, value in weights.items()
+    }
     try:
         model.load_weights(list(weights.items()), strict=True)
     except ValueError as error:
         raise CheckpointError(f"the weights in {folder} do not fit its config: {error}") from error
-    fingerprint = fingerprint_of(model.vision_tower)
-    if dtype != mx.float32:
-        keep = getattr(model.language_model, "cast_predicate", None) or (lambda _: True)
-        for key, value in tree_flatten(model.parameters()):
-            if keep(key):
-                weights[key] = value.astype(dtype)
-        model.load_weights(list(weights.items()), strict=True)
+    del weights
+    family.repair(model)
+    if config.quantization and not unpack and mx.default_device() == mx.Device(mx.cpu):
+        unpack_in_passes(model)
     model.eval()
-    mx.eval(model.parameters())
+    try:
+        mx.eval(model.parameters())
+    except RuntimeError as error:
+        raise CheckpointError(f"cannot read the weights in {folder}: {error}") from error
     return model, fingerprint
 
 
-def _load_quantized(folder: Path) -> tuple[Any, str]:
-    from mlx_vlm.utils import load_model
-
-    try:
-        model = load_model(folder)
-    except Exception as error:  # mlx-vlm raises many kinds
-        raise CheckpointError(f"cannot load {folder}: {type(error).__name__}: {error}") from error
-    return model, fingerprint_of(model.vision_tower)
-
-
-def fingerprint_of(tower: Any) -> str:
+def fingerprint_of(weights: Mapping[str, mx.array]) -> str:
     """Identify vision weights: 16 hex digits of a hash over their names, shapes and values."""
     digest = hashlib.blake2b(digest_size=8)
-    for key, value in sorted(tree_flatten(tower.parameters())):
+    for key, value in sorted(weights.items()):
         if value.dtype == mx.bfloat16:
             value = value.astype(mx.float32)
         array = np.ascontiguousarray(np.array(value))
         digest.update(f"{key} {array.dtype} {array.shape}\n".encode())
         digest.update(array.data)
     return digest.hexdigest()
-
-
-def _read_weights(folder: Path) -> dict[str, mx.array]:
-    files = sorted(
-        path for path in folder.glob("*.safetensors") if path.name != "consolidated.safetensors"
-    )
-    index = folder / "model.safetensors.index.json"
-    if index.exists():
-        names = set(_read_json(index).get("weight_map", {}).values())
-        missing = sorted(name for name in names if not (folder / name).exists())
-        if missing:
-            raise CheckpointError(f"{folder} lacks the weight files {', '.join(missing)}")
-        files = sorted(folder / name for name in names)
-    if not files:
-        raise CheckpointError(f"{folder} has no *.safetensors weights")
-    weights: dict[str, mx.array] = {}
-    for path in files:
-        try:
-            weights.update(mx.load(str(path)))
-        except Exception as error:  # truncated or foreign files fail in many ways
-            raise CheckpointError(f"cannot read the weights in {path}: {error}") from error
-    return weights
-
-
-def _read_json(path: Path) -> dict:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"cannot read {path}: {error}") from error
-    if not isinstance(value, dict):
-        raise CheckpointError(f"{path} is not a JSON object")
-    return value

@@ -21,9 +21,9 @@ from typing import Any, Final
 import mlx.core as mx
 import numpy as np
 
-from vlm_decisions.engine import fastmath
-from vlm_decisions.engine.layout import HIDDEN, Layout, Want
-from vlm_decisions.engine.state import DeltaState
+from . import fastmath
+from .layout import HIDDEN, Layout, Want
+from .state import DeltaState
 
 CHUNK: Final = 64  # longest chunk of the main line
 SMALL: Final = 1 << 16  # values of q up to which starting MLX's operations costs more than they do

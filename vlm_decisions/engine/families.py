@@ -2,33 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Final
 
-from vlm_decisions.engine import fastmath
-from vlm_decisions.engine.attend import FullAttention
-from vlm_decisions.engine.decoder import Decoder, Layer
-from vlm_decisions.engine.delta import DeltaNet
-from vlm_decisions.engine.errors import FamilyError
-from vlm_decisions.engine.positions import Rotary
+import mlx.nn as nn
+import numpy as np
+
+from . import fastmath
+from .attend import FullAttention
+from .decoder import Decoder, Layer
+from .delta import DeltaNet
+from .errors import FamilyError
+from .positions import Rotary
+
+_OFF: Final = (None, False, 0, [])
 
 
 @dataclass(frozen=True)
 class Family:
-    """One model family: mlx-vlm's module for it, and how to drive its language model."""
+    """One model family: mlx-vlm's module for it, how to drive its language model, what it states.
+
+    model_type: as config.json names it, and mlx-vlm's folder. text_values, vision_values: stated
+    settings and the values they may have. text_defaults: what a missing one means. layer_types:
+    the kinds of layers; with two, the second is every so many layers. interleaved,
+    partial_rotary: of the rotary positions. rope_in_parameters: mlx-vlm's module reads them as
+    ``rope_parameters``. vision_types, vision_act: of the vision tower. flat_text: config.json
+    may have the language model's settings at its top. arrange: brings the tensors (with the
+    language model's settings) to the form that mlx-vlm's model knows. repair: corrects what
+    mlx-vlm's model does otherwise than the family. experts: has mixtures of experts.
+    """
 
     model_type: str
-    module: str
     decoder: Callable[[Any], Decoder]
+    text_values: Mapping[str, tuple] = field(default_factory=dict)
+    text_defaults: Mapping[str, Any] = field(default_factory=dict)
+    vision_values: Mapping[str, tuple] = field(default_factory=dict)
+    layer_types: tuple[str, ...] = ("full_attention",)
+    interleaved: bool = True
+    partial_rotary: float = 1.0
+    rope_in_parameters: bool = False
+    vision_types: tuple[str, ...] = ()
+    vision_act: str = "gelu_pytorch_tanh"
+    flat_text: bool = False
+    arrange: Callable[[dict[str, Any], Mapping[str, Any]], dict[str, Any]] = (
+        lambda weights, text: weights
+    )
+    repair: Callable[[Any], None] = lambda model: None
+    experts: bool = False
 
     def modules(self) -> Any:
         """Return mlx-vlm's package for the family (``Model``, ``ModelConfig``)."""
-        return import_module(self.module)
+        return import_module(f"mlx_vlm.models.{self.model_type}")
 
 
 def _mlp(module: Any) -> Callable:
+    if not hasattr(module, "gate_proj"):
+        return module  # a mixture of experts, which mlx-vlm's own module computes
+
     def run(x: Any) -> Any:
         return module.down_proj(fastmath.swiglu(module.gate_proj(x), module.up_proj(x)))
 
@@ -36,14 +68,11 @@ def _mlp(module: Any) -> Callable:
 
 
 def _rotary(embedding: Any) -> Rotary:
-    import numpy as np
-
     return Rotary(np.array(embedding.inv_freq), np.array(embedding.position_selector))
 
 
 def _qwen3_5(model: Any) -> Decoder:
     language = model.language_model
-    args = language.args
     layers, rotary = [], None
     for layer in language.model.layers:
         if layer.is_linear:
@@ -63,18 +92,11 @@ def _qwen3_5(model: Any) -> Decoder:
         )
     if rotary is None:
         raise FamilyError("the checkpoint has no full-attention layer, so it has no positions")
-    return Decoder(
-        language,
-        layers,
-        rotary,
-        max_tokens=args.max_position_embeddings,
-        tied=args.tie_word_embeddings,
-    )
+    return Decoder(language, layers, rotary)
 
 
 def _qwen3_vl(model: Any) -> Decoder:
     language = model.language_model
-    args = language.args
     layers = []
     for layer in language.model.layers:
         attn = layer.self_attn
@@ -84,20 +106,85 @@ def _qwen3_vl(model: Any) -> Decoder:
         layers.append(
             Layer(layer.input_layernorm, mixer, layer.post_attention_layernorm, _mlp(layer.mlp))
         )
-    return Decoder(
-        language,
-        layers,
-        _rotary(language.model.layers[0].self_attn.rotary_emb),
-        max_tokens=args.max_position_embeddings,
-        tied=args.tie_word_embeddings,
-    )
+    return Decoder(language, layers, _rotary(language.model.layers[0].self_attn.rotary_emb))
 
 
+def _transpose_experts(weights: dict[str, Any], text: Mapping[str, Any]) -> dict[str, Any]:
+    """Bring stacked experts to the older order of axes (experts, in, out).
+
+    transformers 5 saves (experts, out, in). One of the two shapes tells which it is.
+    """
+    out = dict(weights)
+    hidden, inner = text["hidden_size"], text["moe_intermediate_size"]
+    for key in (k for k in weights if k.endswith(".experts.gate_up_proj")):
+        down = key.replace("gate_up_proj", "down_proj")
+        newer = (
+            weights[down].shape[1:] == (hidden, inner)
+            if hidden == 2 * inner
+            else weights[key].shape[1:] == (2 * inner, hidden)
+        )
+        if newer:
+            out.update({name: weights[name].swapaxes(1, 2) for name in (key, down)})
+    return out
+
+
+def _swap_activations(model: Any) -> None:
+    """Give the vision tower the family's activations: mlx-vlm 0.7.10 has the two exchanged."""
+    tower = model.vision_tower
+    for block in tower.blocks:
+        block.mlp.act_fn = nn.GELU(approx="tanh")
+    for merger in (tower.merger, *tower.deepstack_merger_list):
+        merger.act_fn = nn.GELU()
+
+
+_QWEN3_5: Final[Mapping[str, Any]] = {
+    "decoder": _qwen3_5,
+    "text_values": {
+        "attn_output_gate": (True,),
+        "mlp_only_layers": _OFF,
+        "decoder_sparse_step": (1,),
+        "norm_topk_prob": (True,),
+    },
+    "text_defaults": {"head_dim": 256, "full_attention_interval": 4},
+    "layer_types": ("linear_attention", "full_attention"),
+    "partial_rotary": 0.25,
+    "rope_in_parameters": True,
+}
+_QWEN3_VL: Final[Mapping[str, Any]] = {
+    "decoder": _qwen3_vl,
+    "text_values": {
+        "attention_bias": _OFF,
+        "attn_output_gate": _OFF,
+        "norm_topk_prob": (True,),
+    },
+    "text_defaults": {"head_dim": 128},
+}
 FAMILIES: Final = {
     family.model_type: family
     for family in (
-        Family("qwen3_5", "mlx_vlm.models.qwen3_5", _qwen3_5),
-        Family("qwen3_vl", "mlx_vlm.models.qwen3_vl", _qwen3_vl),
+        Family("qwen3_5", vision_types=("qwen3_5", "qwen3_5_vision"), **_QWEN3_5),
+        Family(
+            "qwen3_5_moe",
+            vision_types=("qwen3_5_moe", "qwen3_5_moe_vision", "qwen3_5", "qwen3_5_vision"),
+            experts=True,
+            **_QWEN3_5,
+        ),
+        Family("qwen3_vl", vision_types=("qwen3_vl", "qwen3_vl_vision"), **_QWEN3_VL),
+        Family(
+            "qwen3_vl_moe",
+            vision_types=("qwen3_vl_moe", "qwen3_vl_moe_vision", "qwen3_vl", "qwen3_vl_vision"),
+            arrange=_transpose_experts,
+            repair=_swap_activations,
+            experts=True,
+            **{
+                **_QWEN3_VL,
+                "text_defaults": {
+                    "head_dim": 128,
+                    "mlp_only_layers": [],
+                    "decoder_sparse_step": 1,
+                },
+            },
+        ),
     )
 }
 

@@ -17,7 +17,7 @@ from typing import Final
 import mlx.core as mx
 import numpy as np
 
-from vlm_decisions.engine import blas
+from . import blas
 
 ON_CPU: Final = mx.default_device() == mx.Device(mx.cpu)
 BLOCK: Final = 1 << 15  # elements: 128 KiB of float32
@@ -127,12 +127,13 @@ def conv_silu(x: mx.array, taps: mx.array, index: np.ndarray) -> mx.array:
     """Causal depthwise convolution along paths, then SiLU.
 
     x: (N, C). taps: (K, C). index: int32 (M, K), the rows of x that each output sees, its own
-    last. Returns (M, C).
+    last. Returns (M, C), added up in float32 whatever the dtype of x.
     """
     kernel = taps.shape[0]
     if not _cpu(x, taps):
-        seen = mx.array(index)
-        return silu(sum(mx.take(x, seen[:, j], axis=0) * taps[j] for j in range(kernel)))
+        seen, wide = mx.array(index), taps.astype(mx.float32)
+        total = sum(mx.take(x, seen[:, j], axis=0) * wide[j] for j in range(kernel))
+        return silu(total).astype(x.dtype)
     x, taps = mx.contiguous(x), mx.contiguous(taps)
     mx.eval(x, taps)
     inputs, weights = np.asarray(x), np.asarray(taps)

@@ -14,12 +14,12 @@ from typing import Final
 import mlx.core as mx
 import numpy as np
 
-from vlm_decisions.engine.decoder import Decoder
-from vlm_decisions.engine.errors import ContextError, StateError
-from vlm_decisions.engine.layout import Want, make_layout
-from vlm_decisions.engine.positions import text_positions
-from vlm_decisions.engine.state import State
-from vlm_decisions.engine.tree import Tree, build_tree
+from .decoder import Decoder
+from .errors import ContextError, StateError
+from .layout import Want, make_layout
+from .positions import text_positions
+from .state import State
+from .tree import Tree, build_tree
 
 EMPTY_TREE: Final = build_tree([])
 # Up to this many hidden values a layer is computed while the next one's graph is built. In larger

@@ -9,7 +9,7 @@ from typing import Final
 import mlx.core as mx
 import numpy as np
 
-from vlm_decisions.engine.tree import Tree
+from .tree import Tree
 
 HIDDEN: Final = -1e30  # hides a score; finite, so that a row of nothing else is no NaN
 

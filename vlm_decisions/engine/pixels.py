@@ -8,7 +8,6 @@ same float32 numbers, without the passes over the image.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +17,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from vlm_decisions.engine.errors import CheckpointError, FrameError
+from .errors import CheckpointError, FrameError
+from .json_object import read_json
 
 DEFAULT_PIXEL_BUDGET: Final = 224 * 224
 MAX_ASPECT: Final = 200  # as in the reference processor
@@ -29,6 +29,7 @@ class PixelSettings:
     """How a checkpoint wants its pixels.
 
     pixel_budget: most pixels of a resized frame. min_pixels: a smaller frame is enlarged to these.
+    source: the files these come from, "" where the checkpoint has none and they are assumed.
     """
 
     patch: int = 16
@@ -39,6 +40,7 @@ class PixelSettings:
     rescale: float = 1 / 255.0
     pixel_budget: int = DEFAULT_PIXEL_BUDGET
     min_pixels: int = 0
+    source: str = ""
 
     def __post_init__(self) -> None:
         """Refuse sizes that no frame could meet."""
@@ -85,35 +87,61 @@ class PixelSettings:
         return h, w
 
 
-def read_settings(folder: Path, vision: Any, pixel_budget: int | None = None) -> PixelSettings:
+SETTINGS_FILES: Final = (
+    "processor_config.json",
+    "preprocessor_config.json",
+    "video_preprocessor_config.json",
+)
+_FIXED: Final = {  # what the steps here are, where a file states them
+    "do_resize": (True,),
+    "do_rescale": (True,),
+    "do_normalize": (True,),
+    "do_center_crop": (False,),
+    "do_pad": (False,),
+    "resample": (3, "bicubic"),
+}
+
+
+def read_settings(
+    folder: Path,
+    vision: Any,
+    pixel_budget: int | None = None,
+    *,
+    mean: Sequence[float] = (0.5, 0.5, 0.5),
+    std: Sequence[float] = (0.5, 0.5, 0.5),
+) -> PixelSettings:
     """Read the settings of the checkpoint in ``folder``; ``vision`` is its vision config.
 
-    ``video_preprocessor_config.json`` wins over ``preprocessor_config.json``. A ``size`` there
-    gives the fewest and most pixels of a frame (``shortest_edge``, ``longest_edge``); without an
-    explicit budget the latter counts only below DEFAULT_PIXEL_BUDGET, since Qwen's own checkpoints
-    allow 16 million pixels, and the former only within the budget.
+    They lie in ``preprocessor_config.json`` and ``video_preprocessor_config.json``, or as
+    ``image_processor`` and ``video_processor`` in ``processor_config.json``, which then counts.
+    The video's win over the image's. A ``size`` there gives the fewest and most pixels of a frame
+    (``shortest_edge``, ``longest_edge``); without an explicit budget the latter counts only below
+    DEFAULT_PIXEL_BUDGET, since Qwen's own checkpoints allow 16 million pixels, and the former only
+    within the budget. mean, std: of the family, where none are stated. Raises CheckpointError.
     """
-    raw: dict[str, Any] = {}
-    for name in ("preprocessor_config.json", "video_preprocessor_config.json"):
-        path = folder / name
-        if path.exists():
-            try:
-                raw.update(json.loads(path.read_text(encoding="utf-8")))
-            except ValueError as error:
-                raise CheckpointError(f"{path} is not valid JSON: {error}") from error
+    raw, source = _stated_settings(folder)
+    for key, values in _FIXED.items():
+        if raw.get(key) is not None and raw[key] not in values:
+            raise CheckpointError(
+                f"{source} states {key} {raw[key]!r}, which is not implemented "
+                f"(implemented: {values[0]!r})"
+            )
     size = raw.get("size") or {}
+    if not isinstance(size, dict) or {"height", "width"} & set(size):
+        raise CheckpointError(f"{source} states the size {size!r}: not a range of pixels")
     most = size.get("longest_edge") or raw.get("max_pixels") or DEFAULT_PIXEL_BUDGET
     least = size.get("shortest_edge") or raw.get("min_pixels") or 0
     budget = min(most, DEFAULT_PIXEL_BUDGET) if pixel_budget is None else pixel_budget
     settings = PixelSettings(
-        patch=raw.get("patch_size", vision.patch_size),
-        merge=raw.get("merge_size", vision.spatial_merge_size),
-        temporal=raw.get("temporal_patch_size", vision.temporal_patch_size),
-        mean=tuple(raw.get("image_mean") or (0.5, 0.5, 0.5)),
-        std=tuple(raw.get("image_std") or (0.5, 0.5, 0.5)),
-        rescale=raw.get("rescale_factor", 1 / 255.0),
+        patch=raw.get("patch_size") or vision.patch_size,
+        merge=raw.get("merge_size") or vision.spatial_merge_size,
+        temporal=raw.get("temporal_patch_size") or vision.temporal_patch_size,
+        mean=tuple(raw.get("image_mean") or mean),
+        std=tuple(raw.get("image_std") or std),
+        rescale=raw.get("rescale_factor") or 1 / 255.0,
         pixel_budget=int(budget),
         min_pixels=int(least) if least <= budget else 0,
+        source=source,
     )
     if (settings.patch, settings.merge, settings.temporal) != (
         vision.patch_size,
@@ -122,6 +150,22 @@ def read_settings(folder: Path, vision: Any, pixel_budget: int | None = None) ->
     ):
         raise CheckpointError(f"{folder}: the preprocessor's patch sizes differ from the model's")
     return settings
+
+
+def _stated_settings(folder: Path) -> tuple[dict[str, Any], str]:
+    """Return all stated settings, the video's over the image's, and the files they are from."""
+    files = {name: read_json(folder / name) for name in SETTINGS_FILES if (folder / name).exists()}
+    nested = files.get("processor_config.json", {})
+    raw: dict[str, Any] = {}
+    used = []
+    for key, name in zip(("image_processor", "video_processor"), SETTINGS_FILES[1:], strict=True):
+        part, origin = nested.get(key), SETTINGS_FILES[0]
+        if not isinstance(part, dict):
+            part, origin = files.get(name), name
+        if part:
+            raw.update(part)
+            used.append(str(folder / origin))
+    return raw, " and ".join(dict.fromkeys(used))
 
 
 def resize(frame: np.ndarray, height: int, width: int) -> np.ndarray:

@@ -15,6 +15,7 @@ Pure Python beside a Hugging Face tokenizer object; importing this module does n
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -28,6 +29,7 @@ INSTRUCTIONS: Final = {
 }
 LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _PLACEHOLDER: Final = "QUESTIONPLACEHOLDER"
+_TAG: Final = re.compile(r"<(/?)([A-Za-z_][\w-]*)>")
 
 
 class PromptError(ValueError):
@@ -48,6 +50,16 @@ class QuestionTokens:
     answer_ids: list[int]
     trunk: int
     lettered: bool = False
+
+
+def _check_text(text: object) -> None:
+    """Raise PromptError unless ``text`` is a text that can be encoded."""
+    if not isinstance(text, str):
+        raise PromptError(f"a question's text and options are texts, not {type(text).__name__}")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise PromptError(f"{text!r} is not valid Unicode: {error.reason}") from error
 
 
 def clean(text: str) -> str:
@@ -79,8 +91,14 @@ def plain_tokenizer(tokenizer: Any) -> Any:
 class PromptTemplate:
     """The pieces of a checkpoint's prompt for one medium (``video`` or ``image``), as token ids."""
 
-    def __init__(self, tokenizer: Any, *, media: str = "video") -> None:
-        """Cut the chat template of ``tokenizer``; raise PromptError where it cannot be cut."""
+    def __init__(
+        self, tokenizer: Any, *, media: str = "video", outer_vision_tokens: bool = False
+    ) -> None:
+        """Cut the chat template of ``tokenizer``; raise PromptError where it cannot be cut.
+
+        outer_vision_tokens: keep the template's own vision_start and vision_end around all groups
+        of a video, as transformers' processors from 5.24 on do; earlier ones and mlx-vlm do not.
+        """
         if media not in PADS:
             raise PromptError(f"media must be 'video' or 'image', not {media!r}")
         self.media = media
@@ -92,6 +110,9 @@ class PromptTemplate:
         self.vision_end_id = self._control_id(VISION_END)
         self._control_ids = frozenset(tokenizer.added_tokens_decoder)
         header, lead, tail = self._render()
+        self._check_tail(tail)
+        if outer_vision_tokens and media == "video":
+            header, lead = header + VISION_START, VISION_END + lead
         self.header_text, self.tail_text = header, tail
         self.instruction_text = lead + INSTRUCTIONS[media]
         self.header_ids = self._template_ids(header)
@@ -136,6 +157,10 @@ class PromptTemplate:
     # ---- inside -----------------------------------------------------------------------------
 
     def _body(self, text: str, options: Sequence[str]) -> tuple[str, list[int], bool]:
+        if isinstance(options, str):
+            raise PromptError(f"the options of a question are a list of texts, not {options!r}")
+        for one in (text, *(options or ())):
+            _check_text(one)
         text = clean(text)
         if not text:
             raise PromptError("the question is empty")
@@ -206,6 +231,22 @@ class PromptTemplate:
             raise PromptError("the chat template puts the text before the vision block")
         lead, tail = rest.split(_PLACEHOLDER)
         return header, lead, tail
+
+    @staticmethod
+    def _check_tail(tail: str) -> None:
+        """Raise where the answer would begin inside an open block, as of thoughts."""
+        open_tags: list[str] = []
+        for closing, name in _TAG.findall(tail):
+            if not closing:
+                open_tags.append(name)
+            elif name in open_tags:
+                open_tags.remove(name)
+        if open_tags:
+            raise PromptError(
+                f"the chat template begins the answer with an open <{open_tags[-1]}> although it "
+                "was asked not to (enable_thinking=False): its first token is a thought, not the "
+                "answer; take a checkpoint that answers at once (Instruct)"
+            )
 
     def _check_cuts(self) -> None:
         """Raise where the pieces' ids differ from those of the whole text (a merge over a cut)."""

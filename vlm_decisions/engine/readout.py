@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import mlx.core as mx
 import numpy as np
 
-from vlm_decisions.engine.decoder import Decoder
+from .decoder import Decoder
 
 
 @dataclass(frozen=True)

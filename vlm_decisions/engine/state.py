@@ -7,7 +7,7 @@ from typing import Final
 
 import mlx.core as mx
 
-from vlm_decisions.engine.errors import StateError
+from .errors import StateError
 
 KV_STEP: Final = 256  # tokens by which a key-value buffer grows
 

@@ -12,38 +12,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Final
 
 import mlx.core as mx
 
-from vlm_decisions.engine.errors import EngineError, GroupError
-from vlm_decisions.engine.forward import Line
-from vlm_decisions.engine.readout import Query, Readout
-from vlm_decisions.engine.state import State
-from vlm_decisions.engine.vision import VisionGroup
+from ..frames import MODES
+from .asking import Asking
+from .errors import EngineError, GroupError
+from .readout import Query, Readout
+from .state import State
+from .vision import VisionGroup
 
-MODES: Final = ("stream", "window")
 REBUILDS: Final = ("idle", "inline")
 FIRST_S: Final = 0.1  # stated time of a first group that is given a late one, as after a reset
-
-
-class Passes(Protocol):
-    """What a stream needs of the engine: prompt lines, checks, and passes over a state."""
-
-    decoder: Any
-
-    def header_line(self, media: str) -> Line: ...
-
-    def group_line(self, group: VisionGroup, t_s: float, position: int) -> Line: ...
-
-    def check_groups(self, groups: Sequence[VisionGroup]) -> None: ...
-
-    def check_room(self, lines: Sequence[Line], state: State | None = None) -> None: ...
-
-    def questions(self, queries: Sequence[Query], max_depth: int | None = None) -> Any: ...
-
-    def run(self, state: State, lines: Sequence[Line], questions: Any = None, *,
-            hidden: bool = False) -> Any: ...
 
 
 @dataclass
@@ -65,7 +46,7 @@ class Stream:
 
     def __init__(
         self,
-        engine: Passes,
+        engine: Asking,
         window_groups: int = 8,
         mode: str = "stream",
         *,
@@ -206,8 +187,8 @@ class Stream:
             out = self.engine.run(track.state, lines, questions, hidden=hidden)
         except EngineError:
             raise  # refused before anything was computed
-        except Exception:
-            # A pass that failed half way leaves layers of different length: start over.
+        except BaseException:
+            # A pass that failed or was interrupted half way leaves layers of different length.
             track.state, track.done = self.engine.decoder.fresh_state(self.depth), 0
             raise
         track.done = end

@@ -15,10 +15,10 @@ import mlx.core as mx
 import numpy as np
 from mlx_vlm.models.base import ensure_fused_sdpa
 
-from vlm_decisions.engine import fastmath
-from vlm_decisions.engine.attend import rotate
-from vlm_decisions.engine.errors import FrameError
-from vlm_decisions.engine.pixels import PixelSettings, patches
+from . import fastmath
+from .attend import rotate
+from .errors import FrameError
+from .pixels import PixelSettings, patches
 
 
 @dataclass(frozen=True)
@@ -92,12 +92,13 @@ class VisionEncoder:
         """Patches (B, h*w, P) to features (B, T, D) and the deepstack features (B, T, D) each."""
         tower, tables = self.tower, self.tables(grid)
         h = pixels.astype(self.dtype) @ self._patch.T + tower.patch_embed.proj.bias
-        h = h + tables.position
+        # The residual stream is float32, as the language model's.
+        h = h.astype(mx.float32) + tables.position
         deep = []
         for i, block in enumerate(tower.blocks):
-            h = h + self._attend(block.attn, block.norm1(h), tables)
-            m = block.mlp
-            h = h + m.linear_fc2(fastmath.gelu_tanh(m.linear_fc1(block.norm2(h))))
+            h = h + self._attend(block.attn, block.norm1(h).astype(self.dtype), tables)
+            m, x = block.mlp, block.norm2(h).astype(self.dtype)
+            h = h + m.linear_fc2(fastmath.gelu_tanh(m.linear_fc1(x)))
             if i in tower.deepstack_visual_indexes:
                 which = tower.deepstack_visual_indexes.index(i)
                 deep.append(self._merge(tower.deepstack_merger_list[which], h))
@@ -129,9 +130,10 @@ class VisionEncoder:
 
     @staticmethod
     def _merge(merger: Any, x: mx.array) -> mx.array:
-        b, n, _ = x.shape
+        b = x.shape[0]
         if merger.use_postshuffle_norm:
             x = merger.norm(x.reshape(b, -1, merger.hidden_size))
         else:
             x = merger.norm(x).reshape(b, -1, merger.hidden_size)
+        x = x.astype(merger.norm.weight.dtype)
         return merger.linear_fc2(fastmath.gelu(merger.linear_fc1(x)))

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import random
 import signal
 import subprocess
 import sys
@@ -26,12 +23,15 @@ from vlm_decisions.msg import Decision as DecisionMsg
 
 from ..decision import Decision
 from ..ros.convert import decision_from_msg
+from ..ros.domain import stay_private
 from ..ros.matching import MatchingSubscription
 from ..ros.question_store import Keeper
 from ..sources.images import image_to_rgb
+from ..sources.truth import TruthRow, read_row, truth_of_rows
 from ..viewer.table import Table
-from .desk_score import Truth, summarise
+from .demo_summary import summarise
 
+RECENT_ROWS = 100  # of the truth, for the live table
 START_S = 60.0  # the model is loaded and the first decision published well within this
 
 
@@ -49,9 +49,8 @@ def run_demo(duration_s: float = 30.0, seed: int = 0, width: int = 640, height: 
     the last overlay image to. Raises QuestionError or ParameterError for unusable questions,
     DemoError when a process ends early or no decision arrives.
     """
-    Keeper(questions).load()  # the node would say the same, and wait for better ones
-    os.environ.setdefault("ROS_DOMAIN_ID", str(random.randint(1, 100)))
-    os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
+    book = Keeper(questions).load()  # the node would say the same, and wait for better ones
+    stay_private()
     camera = ["sim_camera", f"seed:={seed}", f"width:={width}",
               f"height:={height}", f"fps:={fps}", "loop:=true"]
     node = ["decision_node", "model:=sim_desk",
@@ -59,7 +58,7 @@ def run_demo(duration_s: float = 30.0, seed: int = 0, width: int = 640, height: 
     with process(*node) as deciding, _watcher(bool(picture)) as watch:
         watch.wait(deciding, "decision_node", watch.ready)
         with process(*camera) as filming:
-            watch.wait(filming, "sim_camera", lambda: bool(watch.truth.stamps_ns))
+            watch.wait(filming, "sim_camera", lambda: len(watch.told) > 1)
             watch.wait(deciding, "decision_node", lambda: bool(watch.decisions))
             table = Table(sys.stdout, quiet)
             end = time.monotonic() + duration_s
@@ -67,18 +66,18 @@ def run_demo(duration_s: float = 30.0, seed: int = 0, width: int = 640, height: 
                 watch.spin(min(0.1, left))
                 check_process(filming, "sim_camera")
                 check_process(deciding, "decision_node")
-                table.show(watch.newest.values(), watch.truth.at, watch.rates, left)
+                table.show(watch.newest.values(), watch.answer, watch.rates, left)
             table.done()
             if picture:
                 watch.save_overlay(picture)
-    return summarise(watch.decisions, watch.truth)
+    return summarise(watch.decisions, truth_of_rows(watch.told), book)
 
 
 class _Watch:
     """Subscribes to the decisions and the truth; everything is kept in order of arrival."""
 
     def __init__(self, overlay: bool) -> None:
-        self.truth = Truth()
+        self.told: list[TruthRow] = []
         self.decisions: list[Decision] = []
         self.newest: dict[str, Decision] = {}
         self.rates: dict[str, float] = {}
@@ -113,7 +112,7 @@ class _Watch:
 
     def _decided(self, msg: Any) -> None:
         decision = decision_from_msg(msg)
-        if not self.truth.stamps_ns:
+        if not self.told:
             return  # before the camera: nothing to judge
         self.decisions.append(decision)
         self.newest[decision.question_id] = decision
@@ -121,6 +120,10 @@ class _Watch:
         times.append(decision.t_end_ns)
         if len(times) > 1 and times[-1] > times[0]:
             self.rates[decision.question_id] = (len(times) - 1) * 1e9 / (times[-1] - times[0])
+
+    def answer(self, question_id: str, t_ns: int) -> str | None:
+        """Return the right answer of late to a question, None where it is not known."""
+        return truth_of_rows(self.told[-RECENT_ROWS:]).answer(question_id, t_ns)
 
     def _drawn(self, msg: Any) -> None:
         self._overlay = msg
@@ -133,8 +136,9 @@ class _Watch:
             raise DemoError(f"{path}: the picture cannot be written")
 
     def _told(self, msg: Any) -> None:
-        told = json.loads(msg.data)
-        self.truth.add(told["stamp_ns"], told["facts"])
+        row = read_row(msg.data, "a message of the truth")
+        if not self.told or row.stamp_ns > self.told[-1].stamp_ns:
+            self.told.append(row)
 
 
 @contextmanager

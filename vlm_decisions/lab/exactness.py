@@ -2,31 +2,36 @@
 
 Four ways: the plain full-sequence run of mlx-vlm (the reference), its native video path, a window
 prefilled and forked, a stream appended group by group and forked. Each question's decision token is
-compared after every layer, and its probabilities. The controls break one thing on purpose and must
-be caught.
+compared after every layer, and its probabilities. In half precision the reference is the plain run
+in float32, and the limit is how far the plain run in half precision is from it. The controls break
+one thing on purpose and must be caught.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Final
 
 import mlx.core as mx
 import numpy as np
 
-from vlm_decisions.engine.engine import Engine, Prefix
-from vlm_decisions.engine.errors import StateError
-from vlm_decisions.engine.prompt import PromptTemplate
-from vlm_decisions.engine.readout import Query, Readout, softmax
-from vlm_decisions.engine.state import DeltaState
-from vlm_decisions.engine.vision import VisionGroup
-from vlm_decisions.lab.reference import Plain, full_sequence, native_video
+from ..engine import plain
+from ..engine.asking import Prefix
+from ..engine.engine import Engine
+from ..engine.errors import StateError
+from ..engine.prompt import PromptTemplate
+from ..engine.readout import Query, Readout, softmax
+from ..engine.self_check import Distance, distance, half_limit, moving_square
+from ..engine.state import DeltaState
+from ..engine.vision import VisionGroup
+from .reference import Plain, full_sequence, native_video
 
 COSINE: Final = 0.99999
 PROBABILITY: Final = 1e-4
 CONTROLS: Final = ("wrong-pos", "stale-state", "wrong-window", "split-tokenisation")
 FPS: Final = 8.0
+Judge = Callable[[str, Sequence[Readout], Sequence], "Margin | HalfMargin"]
 QUERIES: Final = (
     Query("Is a person present?"),
     Query("Is the person holding a cup?"),
@@ -59,11 +64,30 @@ class Margin:
 
 
 @dataclass(frozen=True)
+class HalfMargin:
+    """How far one way in half precision is from the plain run of the same weights in float32."""
+
+    way: str
+    distance: Distance
+    limit: Distance
+
+    @property
+    def exact(self) -> bool:
+        """Whether no farther than the plain run in half precision is."""
+        return self.distance.within(self.limit)
+
+    def __str__(self) -> str:
+        """One line for a person."""
+        verdict = "exact" if self.exact else "DIFFERENT"
+        return f"{self.way:<20} {self.distance} (limit {self.limit})   {verdict}"
+
+
+@dataclass(frozen=True)
 class Report:
     """Margins of all ways, or of one control; ``refused`` is the named error a control met."""
 
     control: str | None
-    margins: tuple[Margin, ...]
+    margins: tuple[Margin | HalfMargin, ...]
     refused: str = ""
 
     @property
@@ -89,10 +113,7 @@ class Report:
             "control": self.control,
             "ok": self.ok,
             "refused": self.refused,
-            "margins": [
-                {"way": m.way, "cosine": m.cosine, "difference": m.difference, "exact": m.exact}
-                for m in self.margins
-            ],
+            "margins": [{**asdict(m), "exact": m.exact} for m in self.margins],
         }
 
 
@@ -103,30 +124,20 @@ def compare(way: str, got: Sequence[Readout], want: Sequence[Plain]) -> Margin:
     are compared at full depth only, where the plain run reads them.
     """
     cosine, difference = 1.0, 0.0
-    for readout, plain in zip(got, want, strict=True):
-        a, b = readout.hidden.astype(np.float64), plain.hidden[: readout.depth].astype(np.float64)
+    for readout, other in zip(got, want, strict=True):
+        a, b = readout.hidden.astype(np.float64), other.hidden[: readout.depth].astype(np.float64)
         norms = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
         cosine = min(cosine, float(((a * b).sum(axis=1) / norms).min()))
-        if readout.depth == len(plain.hidden):
+        if readout.depth == len(other.hidden):
             difference = max(
-                difference, float(np.abs(readout.probabilities - plain.probabilities).max())
+                difference, float(np.abs(readout.probabilities - other.probabilities).max())
             )
     return Margin(way, cosine, difference)
 
 
 def test_frames(engine: Engine, n: int, seed: int = 0) -> list[np.ndarray]:
     """Textured frames with a moving square, at the size the engine resizes to."""
-    height, width = engine.settings.target_size(480, 640)
-    rng = np.random.default_rng(seed)
-    ground = rng.integers(0, 160, (height, width, 3), dtype=np.uint8)
-    side = height // 4
-    frames = []
-    for i in range(n):
-        frame = ground.copy()
-        x, y = (7 * i + 5 * seed) % (width - side), (3 * i) % (height - side)
-        frame[y : y + side, x : x + side] = (250, (40 + 5 * i) % 256, 90)
-        frames.append(frame)
-    return frames
+    return moving_square(*engine.settings.target_size(480, 640), n, seed)
 
 
 test_frames.__test__ = False  # a helper, whatever pytest thinks of its name
@@ -149,9 +160,13 @@ def check(
     frames = test_frames(engine, 2 * n_groups)
     groups = [engine.encode(frames[2 * i : 2 * i + 2]) for i in range(n_groups)]
     times_s = [(2 * i + 0.5) / FPS for i in range(n_groups)]
-    want = [full_sequence(engine, groups, times_s, query) for query in queries]
+    if engine.dtype == "float32":
+        want = [full_sequence(engine, groups, times_s, query) for query in queries]
+        judge: Judge = compare
+    else:
+        want, judge = _half_precision(engine, frames, times_s, queries)
     if control is None:
-        return _check_ways(engine, frames, groups, times_s, queries, want, say)
+        return _check_ways(engine, frames, groups, times_s, queries, want, judge, say)
     refused = ""
     if control == "wrong-pos":
         prefix = _prefilled(engine, groups, times_s)
@@ -166,7 +181,7 @@ def check(
         got, refused = _stale_state(engine, groups, times_s, queries)
     else:
         got, want = _split_tokenisation(engine, groups, times_s, queries)
-    margin = compare(control, got, want)
+    margin = judge(control, got, want)
     say(str(margin))
     return Report(control, (margin,), refused)
 
@@ -177,7 +192,8 @@ def _check_ways(
     groups: list[VisionGroup],
     times_s: list[float],
     queries: Sequence[Query],
-    want: list[Plain],
+    want: Sequence[Plain],
+    judge: Judge,
     say: Callable[[str], None],
 ) -> Report:
     def window() -> list[Readout]:
@@ -211,22 +227,45 @@ def _check_ways(
     margins = []
 
     def told(way: str, got: Sequence[Readout], want: Sequence[Plain]) -> None:
-        margins.append(compare(way, got, want))
+        margins.append(judge(way, got, want))
         say(str(margins[-1]))
 
     for way, run in ways:
         told(way, run(), want)
+    if engine.dtype != "float32":  # the native path is what the limit comes from
+        return Report(None, tuple(margins))
     native = [native_video(engine, frames, FPS, query) for query in queries]
     full = [
-        Readout(plain.probabilities, plain.probabilities, len(plain.hidden), plain.hidden)
-        for plain in native
+        Readout(one.probabilities, one.probabilities, len(one.hidden), one.hidden)
+        for one in native
     ]
     told("native video path", full, want)
     image = engine.encode([frames[0], frames[0]])
     got = engine.image(image).ask(queries, hidden=True)
-    plain = [full_sequence(engine, [image], [0.0], query, "image") for query in queries]
-    told("image", got, plain)
+    still = [full_sequence(engine, [image], [0.0], query, "image") for query in queries]
+    told("image", got, still)
     return Report(None, tuple(margins))
+
+
+def _half_precision(
+    engine: Engine,
+    frames: list[np.ndarray],
+    times_s: Sequence[float],
+    queries: Sequence[Query],
+) -> tuple[list[Readout], Judge]:
+    """Return the plain run's answers in float32, and how to judge others by the plain half run."""
+    pairs = [frames[2 * i : 2 * i + 2] for i in range(len(times_s))]
+
+    def run(wide: bool) -> list[Readout]:
+        seen = plain.see(engine.model, engine.settings, pairs, wide=wide)
+        return [
+            plain.forward(engine, engine.model, seen, times_s, query, wide=wide)
+            for query in queries
+        ]
+
+    want = run(wide=True)
+    limit = half_limit(run(wide=False), want)
+    return want, lambda way, got, want: HalfMargin(way, distance(got, want), limit)
 
 
 def _prefilled(engine: Engine, groups: list[VisionGroup], times_s: list[float]) -> Prefix:

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import mlx.core as mx
+import mlx.nn as nn
 import numpy as np
 
-from vlm_decisions.engine.engine import Engine
-from vlm_decisions.engine.readout import Query, softmax
-from vlm_decisions.engine.vision import VisionGroup
+from ..engine.engine import Engine
+from ..engine.readout import Query, softmax
+from ..engine.vision import VisionGroup
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,11 @@ class Plain:
 
     hidden: np.ndarray
     probabilities: np.ndarray
+
+    @property
+    def depth(self) -> int:
+        """Layers run: all."""
+        return len(self.hidden)
 
 
 def prompt_ids(
@@ -115,14 +121,14 @@ def _forward(
     config = model.config
     embeds, _ = model.merge_input_ids_with_image_features(
         features,
-        language.model.embed_tokens(ids),
+        language.model.embed_tokens(ids).astype(language.model.norm.weight.dtype),
         ids,
         config.image_token_index,
         config.video_token_index,
     )
     thw = {f"{media}_grid_thw": mx.array([grid])}
     positions, _ = language.get_rope_index(ids, **thw)
-    if config.model_type == "qwen3_5":
+    if config.model_type in ("qwen3_5", "qwen3_5_moe"):
         n = len(language.model.layers)
         out = language(
             ids,
@@ -133,19 +139,25 @@ def _forward(
         hidden = mx.stack([h[0, -1] for h in out.hidden_states])
         logits = out.logits[0, -1]
     else:
-        visual = (ids == config.image_token_index) | (ids == config.video_token_index)
-        kwargs = {
-            "inputs_embeds": embeds,
-            "position_ids": positions,
-            "visual_pos_masks": visual,
-            "deepstack_visual_embeds": deep or None,
-        }
-        hidden = mx.stack(
-            [
-                language.model(ids, **kwargs, stop_after_layer=i + 1, apply_final_norm=False)[0, -1]
-                for i in range(len(language.model.layers))
-            ]
-        )
+        kwargs = {"inputs_embeds": embeds, "position_ids": positions}
+        if deep:
+            visual = (ids == config.image_token_index) | (ids == config.video_token_index)
+            kwargs |= {"visual_pos_masks": visual, "deepstack_visual_embeds": deep}
+        hidden = _after_each_layer(language.model, ids, kwargs)
         logits = language(ids, **kwargs).logits[0, -1]
     logits = np.array(logits.astype(mx.float32)).astype(np.float64)
     return Plain(np.array(hidden.astype(mx.float32)), softmax(logits[answer_ids]))
+
+
+def _after_each_layer(model, ids: mx.array, kwargs: dict) -> mx.array:
+    """Return the last token (layers, D) after each layer: runs of the first 1, 2, ... of them."""
+    layers, norm = model.layers, model.norm
+    try:
+        model.norm = nn.Identity()
+        states = []
+        for i in range(len(layers)):
+            model.layers = layers[: i + 1]
+            states.append(model(ids, **kwargs)[0, -1])
+        return mx.stack(states)
+    finally:
+        model.layers, model.norm = layers, norm

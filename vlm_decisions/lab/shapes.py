@@ -8,9 +8,9 @@ from typing import Any, Final
 import mlx.core as mx
 from mlx.utils import tree_flatten, tree_unflatten
 
-from vlm_decisions.engine.checkpoint import EMBEDDED, Checkpoint, default_dtype, load_tokenizer
-from vlm_decisions.engine.engine import Engine
-from vlm_decisions.engine.families import family_of
+from ..engine.checkpoint import EMBEDDED, Checkpoint, default_dtype, load_tokenizer
+from ..engine.engine import Engine
+from ..engine.families import family_of
 
 _ROPE: Final = {
     "type": "default",

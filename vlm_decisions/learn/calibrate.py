@@ -12,8 +12,6 @@ that was held out is not changed.
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,12 +19,13 @@ from typing import Any
 
 import numpy as np
 
+from ..files.atomic import write_text
 from ..questions import Question, QuestionBook
 from ..runtime.heads import Head, answering_head
-from .heads import folds_of
-from .labels import LabelError, check_sources, read_labels
-from .listening import Heard, Watched, desks, labelled, listen
+from ..sources.labels import LabelError, check_sources, questions_of, read_labels
 from .measures import calibration_of, log_loss
+from .predictions import LabelledRecording, Predictions, labelled, predict, simulated_desks
+from .probes import folds_of
 from .question_file import rewrite
 from .recordings import Recording
 from .thresholds import FLICKER, PATIENCE_S, Track, event_cost, fit_thresholds
@@ -100,16 +99,16 @@ def calibrate(model: str, questions: Path, out: Path, *, recordings: Sequence[Re
     book = QuestionBook.loads(text, str(questions))
     for name in skip:
         book.get(name)
-    watched, fit = _watched(book, recordings, labels_file, clips, skip, skip_unlabelled)
+    known, fit = _known(book, recordings, labels_file, clips, skip, skip_unlabelled)
     if engine is None:
         from ..engine.engine import Engine
 
         engine = Engine.load(model)
     # All are asked, so that what is kept on disk serves whatever is skipped the next time.
-    heard = listen(engine, watched, [q for q in book if q.kind == "yes_no"], heads, cache)
-    done = [fit_question(question, heard, heads, patience_s, flicker) for question in fit]
+    predictions = predict(engine, known, [q for q in book if q.kind == "yes_no"], heads, cache)
+    done = [fit_question(question, predictions, heads, patience_s, flicker) for question in fit]
     changes = {one.question.id: one.changes for one in done}
-    _write(out, rewrite(text, changes, str(questions)))
+    write_text(out, rewrite(text, changes, str(questions)))
     asked = [one for one in done if one.held]
     pooled = {when: _pooled(asked, when) for when in ("before", "after")} if asked else {}
     return {
@@ -148,53 +147,53 @@ def print_calibration(result: dict[str, Any]) -> None:
         print(f"left as they were: {', '.join(result['untouched'])}")
 
 
-def _watched(book: QuestionBook, recordings: Sequence[Recording], labels_file: Path | None,
-             clips: int, skip: Sequence[str], skip_unlabelled: bool) -> tuple[
-                 list[Watched], list[Question]]:
+def _known(book: QuestionBook, recordings: Sequence[Recording], labels_file: Path | None,
+           clips: int, skip: Sequence[str], skip_unlabelled: bool) -> tuple[
+               list[LabelledRecording], list[Question]]:
     """Return the sources and the questions to fit on them."""
     able = [q for q in book if q.kind == "yes_no" and q.id not in skip]
     if labels_file is None:
         if recordings:
             raise CalibrationError("recordings without labels: give them with --labels FILE")
-        watched = desks(clips)
-        strange = [q.id for q in able if watched and watched[0].truth(q.id, 0.0)[0] is None]
+        known = simulated_desks(clips)
+        strange = [q.id for q in able if known and q.id not in known[0].truth.ids]
         if strange:
             raise CalibrationError(
                 f"no facts of the simulated desk: {', '.join(strange)}; give recordings and "
                 "--labels for them, or leave them out with --skip")
-        return watched, able
+        return known, able
     if not recordings:
         raise CalibrationError(f"{labels_file} labels recordings: give them with --videos, --dir "
                                "or --bag")
     labels = read_labels(labels_file)
     check_sources(labels, [r.name for r in recordings], skip_unlabelled=skip_unlabelled)
-    for label in labels:
-        if label.question not in book:
-            raise LabelError(f"{labels_file}:{label.line}: there is no question "
-                             f"{label.question!r} in the file; it has: "
-                             f"{', '.join(q.id for q in book)}")
-        if book.get(label.question).kind != "yes_no":
-            raise LabelError(f"{labels_file}:{label.line}: {label.question!r} is a choice; only "
-                             "yes_no questions are calibrated")
-    named = {label.question for label in labels}
+    named = questions_of(labels)
+    for name in named:
+        line = min(span.line for truth in labels.values() for span in truth.spans.get(name, ()))
+        if name not in book:
+            raise LabelError(f"{labels_file}:{line}: there is no question {name!r} in the file; "
+                             f"it has: {', '.join(q.id for q in book)}")
+        if book.get(name).kind != "yes_no":
+            raise LabelError(f"{labels_file}:{line}: {name!r} is a choice; only yes_no questions "
+                             "are calibrated")
     fit = [q for q in able if q.id in named]
     if not fit:
         raise CalibrationError(f"{labels_file} labels none of the questions to calibrate")
-    sources = {label.source for label in labels}
-    return labelled([r for r in recordings if r.name in sources], labels), fit
+    return labelled(recordings, labels), fit
 
 
-def fit_question(question: Question, heard: Sequence[Heard], heads: Sequence[Head] = (),
-                 patience_s: float = PATIENCE_S, flicker: float = FLICKER) -> Fitted:
+def fit_question(question: Question, predictions: Sequence[Predictions],
+                 heads: Sequence[Head] = (), patience_s: float = PATIENCE_S,
+                 flicker: float = FLICKER) -> Fitted:
     """Fit one yes/no question on two thirds of the sources, and measure it on the others.
 
     Of P(yes) the log loss, and of the answers the cost, are never worse on the held-out sources
     than with the question's present values. Raises CalibrationError.
     """
     name = question.id
-    source = np.concatenate([h.unit[name] for h in heard])
-    truth = np.concatenate([h.truth[name] for h in heard])
-    settled = np.concatenate([h.settled[name] for h in heard])
+    source = np.concatenate([p.scene[name] for p in predictions])
+    truth = np.concatenate([p.truth[name] for p in predictions])
+    settled = np.concatenate([p.settled[name] for p in predictions])
     held = _held_out(name, source[settled], truth[settled] == 1)
     out = np.isin(source, held)
     head = answering_head(question, heads)
@@ -209,7 +208,7 @@ def fit_question(question: Question, heard: Sequence[Heard], heads: Sequence[Hea
         one.before = dict.fromkeys(("auroc", "ece", "brier", "log_loss"))
         one.after = dict(one.before)
     else:
-        difference = np.concatenate([h.difference[name] for h in heard])
+        difference = np.concatenate([p.difference[name] for p in predictions])
         into, test = settled & ~out, settled & out
         scale, bias = fit_platt(name, difference[into], truth[into] == 1, source[into], *present)
         told = truth[test] == 1
@@ -229,12 +228,12 @@ def fit_question(question: Question, heard: Sequence[Heard], heads: Sequence[Hea
 
     def cost(scale: float, bias: float, enter: float, leave: float) -> float:
         return float(event_cost(
-            _tracks(name, heard, head, scale, bias, out), question.ema, np.array([enter]),
+            _tracks(name, predictions, head, scale, bias, out), question.ema, np.array([enter]),
             np.array([leave]), patience_s=patience_s, flicker=flicker)[0])
 
     thresholds = question.enter, question.exit
     enter, leave = fit_thresholds(
-        _tracks(name, heard, head, scale, bias, ~out), question.ema, *thresholds,
+        _tracks(name, predictions, head, scale, bias, ~out), question.ema, *thresholds,
         patience_s=patience_s, flicker=flicker)
     before, after = cost(*present, *thresholds), cost(scale, bias, enter, leave)
     if (enter, leave) == thresholds:
@@ -258,11 +257,11 @@ def fit_question(question: Question, heard: Sequence[Heard], heads: Sequence[Hea
     return one
 
 
-def _tracks(name: str, heard: Sequence[Heard], head: Head | None, scale: float, bias: float,
-            keep: np.ndarray) -> list[Track]:
+def _tracks(name: str, predictions: Sequence[Predictions], head: Head | None, scale: float,
+            bias: float, keep: np.ndarray) -> list[Track]:
     """Return P(yes) of a question over each recording, with the truth of the groups to keep."""
     found, at = [], 0
-    for one in heard:
+    for one in predictions:
         own = keep[at:at + len(one.t_s)]
         at += len(one.t_s)
         p = one.head_p[name] if head else _sigmoid(scale * one.difference[name] + bias)
@@ -347,7 +346,7 @@ def _log_losses(difference: np.ndarray, answer: np.ndarray, scale: float,
     return np.logaddexp(0, np.where(answer, -1.0, 1.0) * (scale * difference + bias))
 
 
-def _held_out(name: str, unit: np.ndarray, answer: np.ndarray) -> np.ndarray:
+def _held_out(name: str, scene: np.ndarray, answer: np.ndarray) -> np.ndarray:
     """Return the sources of the third that is held out. Raises CalibrationError."""
     if not len(answer):
         raise CalibrationError(f"question {name!r}: no label lasts long enough (0.6 s, and a "
@@ -357,12 +356,12 @@ def _held_out(name: str, unit: np.ndarray, answer: np.ndarray) -> np.ndarray:
         raise CalibrationError(
             f"question {name!r}: everything says {only}; both answers are needed: add recordings "
             f"where it is {other} (or more --clips), or leave it out with --skip {name}")
-    folds = folds_of(unit, answer, 3)
+    folds = folds_of(scene, answer, 3)
     if not folds:
         raise CalibrationError(
             f"question {name!r}: yes and no must each be seen in two sources or more, so that one "
             "can be held out (parts of one long recording may be told apart by a column `clip`)")
-    return np.unique(unit[folds[0][1]])
+    return np.unique(scene[folds[0][1]])
 
 
 def _pooled(done: Sequence[Fitted], when: str) -> dict[str, float | None]:
@@ -375,15 +374,3 @@ def _sigmoid(z: np.ndarray) -> np.ndarray:
     from scipy.special import expit
 
     return expit(z)
-
-
-def _write(path: Path, text: str) -> None:
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.resolve().parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path.resolve())
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
-import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,11 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from ..frames import NS
+from ..files.atomic import replacing
+from ..frames import FPS, NS
 from ..runtime.heads import FEATURE_PATH
 from .recordings import Recording
-
-FPS = 8.0
 
 
 class FeatureError(ValueError):
@@ -80,15 +77,8 @@ class Store:
         """Store arrays, whole or not at all."""
         if self.folder is None:
             return
-        path = self.path(name, identity)
-        handle, temporary = tempfile.mkstemp(prefix=".", suffix=".npz", dir=self.folder)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                np.savez(file, **arrays)
-            os.replace(temporary, path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        with replacing(self.path(name, identity)) as file:
+            np.savez(file, **arrays)
 
 
 def engine_key(engine: Any) -> tuple[object, ...]:

@@ -15,16 +15,15 @@ from typing import Any
 import numpy as np
 
 from ..runtime.heads import FEATURE_PATH, Head, HeadError, write_head
+from ..sources.labels import LabelError, Labels, check_sources, questions_of, read_labels
 from .features import features_of
-from .labels import Label, LabelError, check_sources, read_labels
+from .probes import fit_probe, folds_of, probe_metrics
 from .recordings import Recording
 from .samples import Motion, Samples, motion_samples, presence_samples
 
-STRENGTHS = (0.001, 0.01, 0.1, 1.0, 10.0)
 FOLDS = 4
 LEAST_SOURCES = 5  # with each answer: three to fit on, one for the temperature, one to test on
 LEAST_AUROC = 0.97  # a weaker head for the desk is not written
-TRIES = 50  # splits drawn until each part shows both answers
 
 
 class FitError(ValueError):
@@ -60,24 +59,6 @@ def split_sources(source: np.ndarray, answer: np.ndarray, name: str) -> Split:
     return Split(~(held[0] | held[1]), held[1], held[0])
 
 
-def folds_of(source: np.ndarray, answer: np.ndarray, most: int) -> list[tuple[Any, Any]]:
-    """Return as many folds of whole sources as have both answers in and out of each, up to `most`.
-
-    Each is (indices to fit on, indices held out); none where not even two can be made.
-    """
-    from sklearn.model_selection import StratifiedGroupKFold
-
-    for count in range(most, 1, -1):
-        if count > len(np.unique(source)):
-            continue
-        for seed in range(TRIES):
-            folds = StratifiedGroupKFold(count, shuffle=True, random_state=seed)
-            parts = list(folds.split(source, answer, source))
-            if all(0 < answer[side].mean() < 1 for part in parts for side in part):
-                return parts
-    return []
-
-
 def fit_head(samples: Samples, name: str, engine: Any, trained_on: str) -> Head:
     """Fit one head on the question of its name.
 
@@ -91,7 +72,6 @@ def fit_head(samples: Samples, name: str, engine: Any, trained_on: str) -> Head:
         FitError: one answer only, too few sources, or features that are not finite.
     """
     from scipy.special import expit
-    from sklearn.metrics import roc_auc_score
 
     answer = samples.truth[name]
     for pooling, features in samples.features.items():
@@ -107,10 +87,7 @@ def fit_head(samples: Samples, name: str, engine: Any, trained_on: str) -> Head:
     logits = samples.features[pooling] @ weight + bias
     temperature = fit_temperature(logits[split.warm], answer[split.warm])
     p = expit(logits[split.test] / temperature)
-    told = answer[split.test]
-    metrics = {"auroc": float(roc_auc_score(told, p)),
-               "accuracy": float(np.mean((p > 0.5) == told)),
-               "brier": float(np.mean((p - told) ** 2)), "samples": int(split.test.sum()),
+    metrics = {**probe_metrics(answer[split.test], p), "samples": int(split.test.sum()),
                "sources": len(np.unique(samples.source[split.test])), "l2": 1.0 / strength}
     return Head(name=name, question=name, pooling=pooling, weight=weight, bias=bias,
                 temperature=temperature, fingerprint=engine.fingerprint,
@@ -128,7 +105,7 @@ def train_heads(model: str, out: Path, recordings: Sequence[Recording], labels_f
         model: embedded name, local path or hub name.
         out: folder of heads; a head of the same name is replaced, if it is this model's.
         recordings: where the images come from.
-        labels_file: CSV, see `labels`.
+        labels_file: CSV, see `sources.labels`.
         questions: only these; all that are labelled when empty.
         motion: which heads read a window.
         cache: folder of features, kept between runs.
@@ -143,8 +120,8 @@ def train_heads(model: str, out: Path, recordings: Sequence[Recording], labels_f
     labels = read_labels(labels_file)
     chosen = _chosen(labels, questions, motion, labels_file)
     check_sources(labels, [r.name for r in recordings], skip_unlabelled=skip_unlabelled)
-    named = {label.source for label in labels if label.question in chosen}
-    recordings = [r for r in recordings if r.name in named]
+    recordings = [r for r in recordings if r.name in labels
+                  and any(name in labels[r.name].spans for name in chosen)]
     if engine is None:
         from ..engine.engine import Engine
 
@@ -156,7 +133,7 @@ def train_heads(model: str, out: Path, recordings: Sequence[Recording], labels_f
     for name in chosen:
         samples = (motion_samples(features, labels, name, motion) if name in motion.opposite
                    else presence_samples(features, labels, name))
-        said = sum(label.question == name for label in labels)
+        said = sum(len(truth.spans.get(name, ())) for truth in labels.values())
         trained_on = f"{said} labels of {len(np.unique(samples.source))} sources"
         heads.append(fit_head(samples, name, engine, trained_on))
     out.mkdir(parents=True, exist_ok=True)
@@ -191,31 +168,22 @@ def fit_temperature(logits: np.ndarray, answer: np.ndarray) -> float:
 def _choose(samples: Samples, name: str, split: Split) -> tuple[str, float, Any]:
     """Return pooling, strength and the model fitted with them, by log loss on held-out sources."""
     answer = samples.truth[name]
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.model_selection import GridSearchCV
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
     folds = folds_of(samples.source[split.fit], answer[split.fit], FOLDS)
     if not folds:
         raise FitError(f"head {name!r}: the sources left to fit on cannot be split with both "
                        "answers on both sides; label more sources with the rarer one")
     best: tuple[float, str, Any] | None = None
     for pooling, features in samples.features.items():
-        search = GridSearchCV(
-            make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)),
-            {"logisticregression__C": STRENGTHS}, scoring="neg_log_loss", cv=folds,
-            error_score="raise")
-        search.fit(features[split.fit].astype(np.float64), answer[split.fit])
+        search = fit_probe(features[split.fit], answer[split.fit], folds)
         if best is None or search.best_score_ > best[0] + 1e-3:  # the simpler one on a tie
             best = search.best_score_, pooling, search.best_estimator_
     assert best is not None
     return best[1], float(best[2][-1].C), best[2]
 
 
-def _chosen(labels: Sequence[Label], questions: Sequence[str], motion: Motion,
+def _chosen(labels: Labels, questions: Sequence[str], motion: Motion,
             file: Path) -> list[str]:
-    labelled = list(dict.fromkeys(label.question for label in labels))
+    labelled = questions_of(labels)
     for name in (*questions, *motion.opposite):
         if name not in labelled and motion.opposite.get(name) not in labelled:
             raise LabelError(f"{file}: no label of the question {name!r}; labelled are: "

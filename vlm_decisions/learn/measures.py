@@ -1,9 +1,8 @@
-"""What probabilities are worth: ranking, calibration, intervals."""
+"""Measures of probabilities: ranking, calibration, and intervals of either."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -64,12 +63,45 @@ def calibration_of(p: np.ndarray, truth: np.ndarray) -> dict[str, float | None]:
     return {of.__name__: of(truth, p) for of in (auroc, ece, brier, log_loss)}
 
 
-def interval(measure: Callable[[np.ndarray], float | None], count: int, rng: np.random.Generator,
-             draws: int = 400) -> list[float] | None:
-    """Return the 95% bootstrap interval of `measure(indices)` over `count` clips.
+def bootstrap(measure: Callable[[np.ndarray], float | None], count: int,
+              rng: np.random.Generator, draws: int = 400) -> list[float] | None:
+    """Return the 95% interval of `measure(indices)` over `count` independent units.
 
-    None where no draw can be measured.
+    Args:
+        measure: gets indices of units drawn with replacement; None where it cannot be measured.
+        count: number of units (clips, segments).
+        rng: draws the units.
+        draws: how often.
+
+    Returns:
+        [low, high]; None where no draw can be measured.
     """
-    values: list[Any] = [measure(rng.integers(count, size=count)) for _ in range(draws)]
-    known = [value for value in values if value is not None]
-    return [float(x) for x in np.percentile(known, (2.5, 97.5))] if known else None
+    return percentiles_95([measure(rng.integers(count, size=count)) for _ in range(draws)])
+
+
+def bootstrap_sums(parts: np.ndarray, statistic: Callable[[np.ndarray], float], *,
+                   draws: int = 1000, seed: int = 0) -> list[float] | None:
+    """Return the 95% interval of a statistic of sums over units drawn with replacement.
+
+    Args:
+        parts: what each unit adds to the sums, (units, k).
+        statistic: takes the sums (k,).
+        draws: how often.
+        seed: of the draws.
+
+    Returns:
+        [low, high]; None where fewer than two units add anything, or no draw can be measured.
+    """
+    parts = np.asarray(parts, float)
+    if len(parts) < 2 or (np.abs(parts).sum(axis=1) > 0).sum() < 2:
+        return None
+    rng = np.random.default_rng(seed)
+    weights = rng.multinomial(len(parts), np.full(len(parts), 1 / len(parts)), size=draws)
+    return percentiles_95([statistic(sums) for sums in weights @ parts])
+
+
+def percentiles_95(values: Sequence[float | None]) -> list[float] | None:
+    """Return the 2.5 and 97.5 percentiles of what is known and finite; None where nothing is."""
+    known = np.array(values, float)
+    known = known[np.isfinite(known)]
+    return [float(x) for x in np.percentile(known, (2.5, 97.5))] if len(known) else None

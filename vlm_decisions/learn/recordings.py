@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import cv2
-
-from ..frames import NS, Frame, Group, Sampler
+from ..frames import FPS, Frame, Group, Sampler
 from ..sources.pictures import ImageError, read_picture
+from ..sources.recording import video_frames
 from ..sources.video import SourceError, VideoFile
 from ..texts import normal
 
@@ -24,7 +23,7 @@ class Recording:
     """One source of labelled images.
 
     name: as labels call it, in Unicode's composed form. identity: changes when the content does.
-    frames: opens it and gives its frames, stamps in nanoseconds since its first image. still: one
+    frames: opens it and gives its frames, stamps in nanoseconds since its beginning. still: one
     picture, without motion.
     duration_s: as the file states it, for the progress bar; None where it does not.
     """
@@ -39,7 +38,7 @@ class Recording:
         """Put the name into the form in which labels give it: some file systems decompose."""
         object.__setattr__(self, "name", normal(self.name))
 
-    def groups(self, fps: float = 8.0) -> Iterator[Group]:
+    def groups(self, fps: float = FPS) -> Iterator[Group]:
         """Sample and pair the frames as the runtime does; a still is a group of itself twice."""
         if self.still:
             frame = next(iter(self.frames()))
@@ -113,17 +112,8 @@ def _picture(path: Path, name: str) -> Recording:
 
 
 def _video(path: Path, name: str) -> Recording:
-    VideoFile(str(path))  # refused now, not after an hour of others
-
-    def frames() -> Iterator[Frame]:
-        video = VideoFile(str(path))
-        first_s = None
-        while (taken := video.next()) is not None:
-            rgb, t_s = taken
-            first_s = t_s if first_s is None else first_s
-            yield Frame(rgb, round((t_s - first_s) * NS))
-
-    return Recording(name, _identity(path), frames, duration_s=_duration_s(path))
+    duration_s = VideoFile(path).duration_s  # refused now, not after an hour of others
+    return Recording(name, _identity(path), lambda: video_frames(path, 0), duration_s=duration_s)
 
 
 def _bag(path: Path, topic: str | None, stamps: str) -> Recording:
@@ -139,13 +129,6 @@ def _bag(path: Path, topic: str | None, stamps: str) -> Recording:
             yield Frame(frame.image, frame.stamp_ns - first_ns, frame.frame_id)
 
     return Recording(path.name, f"{_identity(path)} {chosen} {stamps}", frames)
-
-
-def _duration_s(path: Path) -> float | None:
-    capture = cv2.VideoCapture(str(path))
-    count, fps = capture.get(cv2.CAP_PROP_FRAME_COUNT), capture.get(cv2.CAP_PROP_FPS)
-    capture.release()
-    return count / fps if count > 0 and 1.0 <= fps <= 240.0 else None
 
 
 def _identity(path: Path) -> str:

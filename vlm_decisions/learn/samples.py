@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from ..decision import NO, YES
+from ..frames import NS
 from ..runtime.heads import motion_row
+from ..sources.labels import LabelError, Labels
+from ..sources.truth import Span
 from .features import Features
-from .labels import Label, LabelError, answer_at
 
 PER_LABEL = 16  # groups taken of one label, evenly: a long label must not outweigh the others
 
@@ -66,27 +69,26 @@ def parse_motion(text: str, window_groups: int = 4) -> Motion:
     return Motion(opposite, window_groups)
 
 
-def presence_samples(features: Mapping[str, Features], labels: Sequence[Label],
-                     question: str) -> Samples:
+def presence_samples(features: Mapping[str, Features], labels: Labels, question: str) -> Samples:
     """Take samples of the groups that lie within a label of `question`. Raises LabelError."""
     mean, peak, source, truth = [], [], [], []
     clips = _clips(labels)
-    for label in (label for label in labels if label.question == question):
-        seen = features[label.source]
+    for name, label in _labels_of(labels, question):
+        seen = features[name]
         inside = np.flatnonzero((seen.start_s >= label.start_s) & (seen.end_s <= label.end_s))
         if not len(inside):
-            raise LabelError(_outside(label, seen))
+            raise LabelError(_outside(name, label, seen))
         for i in _spread(inside):
             mean.append(seen.mean[i])
             peak.append(seen.max[i])
-            source.append(clips[label.clip])
-            truth.append(label.answer)
+            source.append(clips[label.scene])
+            truth.append(label.answer == YES)
     mean_ = np.stack(mean)
     pooled = {"mean": mean_, "mean_max": np.concatenate([mean_, np.stack(peak)], axis=1)}
     return Samples(pooled, np.array(source), {question: np.array(truth)})
 
 
-def motion_samples(features: Mapping[str, Features], labels: Sequence[Label], question: str,
+def motion_samples(features: Mapping[str, Features], labels: Labels, question: str,
                    motion: Motion) -> Samples:
     """Take samples of windows that lie within a label of `question`, also played backwards.
 
@@ -96,28 +98,28 @@ def motion_samples(features: Mapping[str, Features], labels: Sequence[Label], qu
     rows, source, truth = [], [], []
     clips = _clips(labels)
     against = motion.opposite.get(question)
-    for label in (label for label in labels if label.question == question):
-        seen = features[label.source]
+    for name, label in _labels_of(labels, question):
+        seen = features[name]
         last = np.arange(motion.window_groups - 1, len(seen))
         first = last - motion.window_groups + 1
         inside = last[(seen.start_s[first] >= label.start_s) & (seen.end_s[last] <= label.end_s)
                       & (seen.segment[first] == seen.segment[last])] if len(last) else last
-        others = [other for other in labels
-                  if (other.source, other.question) == (label.source, against)]
         for end in _spread(inside):
             window = slice(end - motion.window_groups + 1, end + 1)
             rows.append(motion_row(seen.mean[window]))
-            source.append(clips[label.clip])
-            truth.append(label.answer)
+            source.append(clips[label.scene])
+            truth.append(label.answer == YES)
             if against is None:
                 continue
-            answer = answer_at(others, seen.start_s[window.start], seen.end_s[end])
-            if answer is None and label.answer:
-                answer = False  # what approaches does not recede
-            if answer is not None:
-                rows.append(motion_row(seen.back[window][::-1]))
-                source.append(clips[label.clip])
-                truth.append(answer)
+            start_ns, end_ns = (round(t * NS) for t in (seen.start_s[window.start],
+                                                        seen.end_s[end]))
+            opposite = labels[name].covering(against, start_ns, end_ns)
+            if opposite is None and label.answer == NO:
+                continue  # it may be that nothing moves
+            rows.append(motion_row(seen.back[window][::-1]))
+            source.append(clips[label.scene])
+            # What approaches does not recede.
+            truth.append(opposite is not None and opposite.answer == YES)
     if not rows:
         raise LabelError(
             f"no label of {question!r} covers {motion.window_groups} contiguous groups "
@@ -127,8 +129,17 @@ def motion_samples(features: Mapping[str, Features], labels: Sequence[Label], qu
                    motion.window_groups)
 
 
-def _clips(labels: Sequence[Label]) -> dict[str, int]:
-    return {name: k for k, name in enumerate(dict.fromkeys(label.clip for label in labels))}
+def _labels_of(labels: Labels, question: str) -> Iterator[tuple[str, Span]]:
+    """Yield (recording, label) of a question."""
+    for name, truth in labels.items():
+        for label in truth.spans.get(question, ()):
+            yield name, label
+
+
+def _clips(labels: Labels) -> dict[int | str, int]:
+    """Return a number for each clip; one that several recordings name is one."""
+    clips = (clip for truth in labels.values() for clip in truth.scenes)
+    return {clip: k for k, clip in enumerate(dict.fromkeys(clips))}
 
 
 def _spread(indices: np.ndarray) -> np.ndarray:
@@ -138,8 +149,8 @@ def _spread(indices: np.ndarray) -> np.ndarray:
     return indices[np.linspace(0, len(indices) - 1, PER_LABEL).round().astype(int)]
 
 
-def _outside(label: Label, seen: Features) -> str:
+def _outside(name: str, label: Span, seen: Features) -> str:
     end = "its end" if np.isinf(label.end_s) else f"{label.end_s:g} s"
     return (f"line {label.line}: no group of two frames lies within {label.start_s:g} s to {end} "
-            f"of {label.source!r}, which has groups from {seen.start_s[0]:.2f} to "
+            f"of {name!r}, which has groups from {seen.start_s[0]:.2f} to "
             f"{seen.end_s[-1]:.2f} s")

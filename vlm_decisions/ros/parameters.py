@@ -24,8 +24,9 @@ from rcl_interfaces.msg import (
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 
+from ..frames import MODES
 from ..questions import Question, QuestionBook, QuestionError
-from ..runtime.settings import MODES, RANGES, RuntimeSettings
+from ..runtime.settings import RANGES, RuntimeSettings
 from ..sources.images import MAX_PIXELS
 from .matching import RELIABILITIES
 

@@ -39,8 +39,9 @@ def run(make_node: Callable[[Callable[[], None]], Node], args: list[str] | None 
     Make a node, spin it until a signal, and return the process's exit code.
 
     ``make_node`` is given a function that asks for the end, for nodes that finish by themselves.
-    A node may have a method ``close``, called before it is destroyed. Returns 1, with the reason
-    logged, where the node cannot be made (bad arguments, bad parameters), else 0.
+    A node may have a method ``close``, called before it is destroyed, and an ``exit_code``. Returns
+    that, else 0; 1, with the reason logged, where the node cannot be made (bad arguments, bad
+    parameters).
     With ``about`` (the node's documentation), ``--help`` prints that and starts nothing.
     """
     given = sys.argv[1:] if args is None else args
@@ -84,7 +85,7 @@ def run(make_node: Callable[[Callable[[], None]], Node], args: list[str] | None 
         if len(threading.enumerate()) > 1:
             # A model that still loads, say: the interpreter would wait for it or fall over it.
             _give_up()
-    return 0
+    return getattr(node, "exit_code", 0)
 
 
 def _spin(executor: SingleThreadedExecutor, node: Node, stopping: threading.Event,

@@ -67,6 +67,7 @@ class ReplayCamera(ParameterRules, Node):
     def __init__(self, stop: Callable[[], None] = lambda: None, **kwargs: Any) -> None:
         super().__init__("replay_camera", **kwargs)
         values = declare_own(self, SPECS)
+        self.exit_code = 0  # of the process
         self._stop, self._loop = stop, values["loop"]
         self._rate, self._wait_s = values["rate"], values["wait_s"]
         self._source = values["source"]
@@ -181,7 +182,12 @@ class ReplayCamera(ParameterRules, Node):
                 return
             publish(self._moved)
             self._last_ns = due_ns
-            self._next = next(self._items, None)
+            try:
+                self._next = next(self._items, None)
+            except (BagError, SourceError) as error:
+                self.get_logger().error(f"not all of it could be played: {error}")
+                self.exit_code = 1
+                self._next, self._loop = None, False
         if not self._loop:
             self._stop()
             return

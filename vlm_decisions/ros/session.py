@@ -23,6 +23,7 @@ from ..runtime.engine_protocol import EngineLike
 from ..runtime.health import HEALTH_IDS
 from ..runtime.log import DecisionLog
 from ..runtime.statistics import RuntimeStats
+from ..runtime.throttle import Throttle
 from .parameters import ParameterError, ParameterGate, runtime_settings
 from .publishers import Outlets
 from .question_store import Keeper
@@ -46,7 +47,7 @@ class Session:
         self._node, self._gate, self._outlets = node, gate, outlets
         self._model = values["model"]
         self._load_timeout_s = values["load_timeout_s"]
-        self._reported: dict[str, float] = {}
+        self._reports = Throttle(REPORT_S)
         self._log: DecisionLog | None = None
         self.engine: dict[str, str] = {}
         make = engine_factory or load_engine
@@ -195,11 +196,7 @@ class Session:
             self._outlets.event(event)
 
     def _report(self, message: str) -> None:
-        now_s = time.monotonic()
-        if now_s - self._reported.get(message, -REPORT_S) >= REPORT_S:
-            if len(self._reported) > 1000:  # messages that carry numbers are each new
-                self._reported.clear()
-            self._reported[message] = now_s
+        if self._reports.passes(message):
             self._node.get_logger().error(message)
 
 

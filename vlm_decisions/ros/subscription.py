@@ -12,6 +12,7 @@ from sensor_msgs.msg import CompressedImage, Image
 
 from ..frames import Frame
 from ..runtime.statistics import MEMORY
+from ..runtime.throttle import Throttle
 from ..sources.images import ImageError, compressed_to_rgb, image_to_rgb
 from .convert import time_to_ns
 from .matching import Link, MatchingSubscription
@@ -52,9 +53,10 @@ class ImageSubscription:
         self.newest: Frame | None = None
         self.converted_ms: deque[float] = deque(maxlen=MEMORY)
         self.handled_ms: deque[float] = deque(maxlen=MEMORY)
-        self._reported: dict[str, tuple[float, int]] = {}
+        self._reports = Throttle(REPORT_S)
+        self._reported: Counter[str] = Counter()
+        self._troubles = Throttle(TROUBLE_S)
         self._good = True  # the newest image was not refused
-        self._told_s: float | None = None  # when trouble that lasts was logged
         # Remapping applies to `image`; the transport's suffix belongs to the topic it leads to.
         base = node.resolve_topic_name("image")
         if transport == "compressed":
@@ -79,11 +81,9 @@ class ImageSubscription:
     def trouble(self) -> str:
         """Return why images do not come, or not as they should; empty while all is well."""
         trouble = self.link.trouble
-        now_s = time.monotonic()
         if not trouble:
-            self._told_s = None
-        elif self._told_s is None or now_s - self._told_s >= TROUBLE_S:
-            self._told_s = now_s
+            self._troubles = Throttle(TROUBLE_S)  # what comes next is news
+        elif self._troubles.passes(""):
             self._node.get_logger().warning(trouble)
         return trouble or ("" if self._good else f"images are refused: {self.last_refusal}")
 
@@ -120,14 +120,12 @@ class ImageSubscription:
         self._good = False
         self.refused[error.cause] += 1
         self.last_refusal = str(error)
-        now_s = time.monotonic()
-        before_s, count = self._reported.get(error.cause, (-REPORT_S, 0))
-        if now_s - before_s < REPORT_S:
+        if not self._reports.passes(error.cause):
             return
-        total = self.refused[error.cause]
+        total, count = self.refused[error.cause], self._reported[error.cause]
         more = f" ({total - count} refused since the last report)" if count else ""
         self._node.get_logger().warning(f"image refused: {error}{more}")
-        self._reported[error.cause] = (now_s, total)
+        self._reported[error.cause] = total
 
 
 def check_stamp(stamp: Any) -> None:

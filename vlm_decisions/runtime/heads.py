@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import tempfile
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ..files.atomic import replacing
 from ..questions import Question
 
 POOLINGS = ("mean", "mean_max", "motion")
@@ -238,22 +238,14 @@ def write_head(path: str | os.PathLike, head: Head) -> None:
         "metrics": dict(head.metrics),
         "trained_on": head.trained_on,
     }
-    path = Path(path)
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez(
-                file,
-                weight=head.weight.astype(np.float32),
-                bias=np.float32(head.bias),
-                temperature=np.float32(head.temperature),
-                header=np.array(json.dumps(header)),
-            )
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with replacing(path) as file:
+        np.savez(
+            file,
+            weight=head.weight.astype(np.float32),
+            bias=np.float32(head.bias),
+            temperature=np.float32(head.temperature),
+            header=np.array(json.dumps(header)),
+        )
 
 
 def sigmoid(x: float) -> float:

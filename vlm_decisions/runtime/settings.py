@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 
+from ..frames import FPS, MODES
+
 #: Lowest and highest value of each number, for parameter descriptors and the check below.
 RANGES: dict[str, tuple[float, float]] = {
     "fps": (0.5, 60.0),
@@ -18,7 +20,6 @@ RANGES: dict[str, tuple[float, float]] = {
     "health_period_s": (0.05, 60.0),
     "unknown_period_s": (0.05, 60.0),
 }
-MODES = ("stream", "window")
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class RuntimeSettings:
       health, and of an `unknown` that lasts.
     """
 
-    fps: float = 8.0
+    fps: float = FPS
     jitter_s: float = 0.05
     window_groups: int = 8
     mode: str = "stream"

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ..frames import FPS
 from .script import Script
 from .world import World
 
-GROUPS, FPS, SETTLED_S = 8, 8.0, 0.6
+GROUPS, SETTLED_S = 8, 0.6
 LENGTH_S = (2 * GROUPS - 1) / FPS  # from the first frame to the last
 TIMES_S = tuple((2 * i + 0.5) / FPS for i in range(GROUPS))  # of the groups
 SIZE = (640, 480)

@@ -1,27 +1,42 @@
 """
 One storage file of a bag (mcap, sqlite3, ROS 1): its topics and its messages, undecoded.
 
-What a file is, is told from its first bytes, not from its name. Every fault ends as a BagError
+What a file is, is told from its first bytes, not from its name; one whose first bytes are damaged
+is told from what is left of them, or from its name, and refused. Every fault ends as a BagError
 that names the file; a file that declares more messages than were read is one too.
 """
 
 from __future__ import annotations
 
+import io
 import os
 from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
+MCAP = b"\x89MCAP0\r\n"
 ZSTD = b"\x28\xb5\x2f\xfd"
 _KINDS = {
-    b"\x89MCAP0\r\n": "mcap",
+    MCAP: "mcap",
     b"SQLite format 3\0": "sqlite3",
     b"#ROSBAG V2.0": "ros1",
     ZSTD: "zstd",
 }
+_NAMES = {".mcap": "mcap", ".db3": "sqlite3", ".bag": "ros1", ".zstd": "zstd"}
+_WHAT = {"mcap": "an mcap file", "sqlite3": "a sqlite3 bag", "ros1": "a ROS 1 bag",
+         "zstd": "a file compressed with zstd"}
+
+ALIKE = 0.75
+"""Share of a file's first bytes that must be right to tell what it was before it was damaged."""
+
+RECORD_NAMES = {1: "header", 2: "footer", 3: "schema", 4: "channel", 5: "message", 6: "chunk",
+                7: "message index", 8: "chunk index", 9: "attachment", 10: "attachment index",
+                11: "statistics", 12: "metadata", 13: "metadata index", 14: "summary offset",
+                15: "end of data"}
 
 
 class BagError(ValueError):
@@ -88,7 +103,11 @@ def open_file(path: Path, *, partial: bool = False, shown: Path | None = None) -
 
 
 def file_kind(path: Path) -> str:
-    """Return `mcap`, `sqlite3`, `ros1`, `zstd`, or an empty string. Raises BagError."""
+    """
+    Return `mcap`, `sqlite3`, `ros1`, `zstd`, or an empty string for what is no bag.
+
+    Raises BagError for a file that cannot be read, is empty, or is a bag with a damaged header.
+    """
     try:
         with open(path, "rb") as file:
             head = file.read(16)
@@ -96,7 +115,35 @@ def file_kind(path: Path) -> str:
         raise BagError(f"{path}: {error.strerror or error}") from error
     if not head:
         raise BagError(f"{path}: the file is empty")
-    return next((kind for magic, kind in _KINDS.items() if head.startswith(magic)), "")
+    kind = next((kind for magic, kind in _KINDS.items() if head.startswith(magic)), "")
+    was = "" if kind else _damaged_kind(path, head)
+    if was:
+        raise BagError(f"{path}: {_WHAT[was]} whose header is damaged (its first bytes are "
+                       f"{head[:8].hex(' ')})")
+    return kind
+
+
+def _damaged_kind(path: Path, head: bytes) -> str:
+    """Return what a file was, by its first bytes as far as they are right, or by its name."""
+    for magic, kind in _KINDS.items():
+        alike = SequenceMatcher(None, magic, head[:len(magic)], autojunk=False).ratio()
+        if len(magic) > len(ZSTD) and alike >= ALIKE:
+            return kind
+    return _NAMES.get(path.suffix, "")
+
+
+def unpack(packed: IO[bytes], unpacked: IO[bytes]) -> bool:
+    """Decompress zstd data; return whether it was whole. Raises ZstdError for damaged data."""
+    import zstandard
+
+    frame = None
+    while data := packed.read(1 << 20):
+        while data:
+            if frame is None or frame.eof:
+                frame = zstandard.ZstdDecompressor().decompressobj()
+            unpacked.write(frame.decompress(data))
+            data = frame.unused_data
+    return frame is not None and frame.eof
 
 
 class McapFile:
@@ -114,10 +161,8 @@ class McapFile:
     def topics(self) -> list[Topic]:
         """Return the topics, from the summary where it is complete, else by reading the file."""
         with faults(self.path):
-            summary = self._summary()
-            if summary is not None:
-                channels, schemas, counts = summary
-            else:
+            channels, schemas, counts = self._summarised()
+            if channels is None:
                 channels, schemas, counts = {}, {}, Counter()
                 for record in self._records():
                     _note(record, channels, schemas, counts)
@@ -136,12 +181,12 @@ class McapFile:
 
     def messages(self, topics: Collection[str]) -> Iterator[Raw]:
         """Yield messages; at the end, compare the counts with those of the statistics."""
-        from mcap.records import Message, Statistics
+        from mcap.records import Message
 
         channels: dict[int, Any] = {}
         counts: Counter[int] = Counter()
-        statistics = None
         with faults(self.path):
+            summary = self._summary()
             for record in self._records():
                 _note(record, channels, {}, counts)
                 if isinstance(record, Message):
@@ -151,9 +196,9 @@ class McapFile:
                     topic = channels[record.channel_id].topic
                     if topic in topics:
                         yield Raw(topic, record.log_time, record.data)
-                elif isinstance(record, Statistics):
-                    statistics = record
-            if statistics is not None:
+            # A summary is found from the file's end: damage before it cannot hide it.
+            if summary is not None and summary.statistics is not None and not self._partial:
+                statistics = summary.statistics
                 read = sum(counts.values())
                 check_count(self.path, "the file", statistics.message_count, read)
                 for number, declared in statistics.channel_message_counts.items():
@@ -161,49 +206,80 @@ class McapFile:
                     check_count(self.path, name, declared, counts[number])
 
     def _records(self) -> Iterator[Any]:
-        from mcap.exceptions import EndOfFile
-        from mcap.records import Chunk
-        from mcap.stream_reader import StreamReader, breakup_chunk
+        """Yield schemas, channels and messages, in the file's order, chunks unpacked."""
+        from mcap.data_stream import ReadDataStream
+        from mcap.opcode import Opcode
+        from mcap.records import Channel, Chunk, Message, Schema
+        from mcap.stream_reader import breakup_chunk
 
+        read = {Opcode.SCHEMA: Schema.read, Opcode.CHANNEL: Channel.read, Opcode.CHUNK: Chunk.read}
         size = os.path.getsize(self._file)
         with open(self._file, "rb") as file:
-            whole = read = 0
-            try:
-                reader = StreamReader(file, emit_chunks=True, validate_crcs=False)
-                for record in reader.records:
-                    whole = file.tell()
+            file.seek(-min(size, len(MCAP)), os.SEEK_END)
+            finished = size > 2 * len(MCAP) and file.read() == MCAP
+            end = size - len(MCAP) if finished else size
+            at = file.seek(len(MCAP))
+            code = found = 0
+            while at < end:
+                head = file.read(9)
+                code, length = head[0], int.from_bytes(head[1:], "little")
+                if len(head) < 9 or length > end - at - 9:
+                    if self._partial and found:
+                        return
+                    raise BagError(self._does_not_fit(at, end, code, length, finished))
+                if code in read or code == Opcode.MESSAGE:
+                    body = ReadDataStream(_Whole(file.read(length)))
+                    record = (Message.read(body, length) if code == Opcode.MESSAGE
+                              else read[code](body))
                     inside = ([record] if not isinstance(record, Chunk)
                               else breakup_chunk(record, validate_crc=True))
-                    read += len(inside)
+                    found += len(inside)
                     yield from inside
-            except Exception as error:  # a record cut short makes the library raise anything
-                if not isinstance(error, EndOfFile) and file.tell() < size:
-                    raise
-                # At a record's end: the recorder was killed, nothing is missing that it wrote.
-                if whole < size and not (self._partial and read):
-                    raise BagError(
-                        f"{self.path}: cut off at byte {size}, in the middle of a record that "
-                        f"begins at byte {whole} (partial reads what comes before it)") from None
+                elif code == 0:
+                    raise BagError(f"{self.path}: damaged at byte {at}: no record begins there")
+                at = file.seek(at + 9 + length)
+            # A recorder that was killed leaves no footer; nothing is missing that it wrote.
+            if finished and code != Opcode.FOOTER:
+                raise BagError(f"{self.path}: damaged: its last record is no footer")
 
-    def _summary(self) -> tuple[dict, dict, dict | None] | None:
-        """Return channels, schemas and counts of the summary; None where it lacks some."""
-        from mcap.exceptions import McapError
+    def _does_not_fit(self, at: int, end: int, code: int, length: int, finished: bool) -> str:
+        if not finished:
+            return (f"{self.path}: cut off at byte {end}, in the middle of a record that begins "
+                    f"at byte {at} (partial reads what comes before it)")
+        name = RECORD_NAMES.get(code, f"kind {code}")
+        return (f"{self.path}: damaged: the record at byte {at} ({name}) claims {length} bytes, "
+                f"{max(end - at - 9, 0)} are left in the file")
+
+    def _summary(self) -> Any:
+        """Return the library's summary of the file, None where there is none to be read."""
         from mcap.reader import SeekingReader
 
         with open(self._file, "rb") as file:
             try:
-                summary = SeekingReader(file).get_summary()
-            except (McapError, OSError, ValueError):
-                return None  # no footer, say: the records tell
-        if summary is None or summary.statistics is None:
-            return None
-        statistics = summary.statistics
-        if (len(summary.channels) < statistics.channel_count
+                return SeekingReader(file).get_summary()
+            except Exception:  # no footer, say, or a damaged one: the records tell
+                return None
+
+    def _summarised(self) -> tuple[dict | None, dict, dict | None]:
+        """Return channels, schemas and counts of the summary; no channels where it lacks some."""
+        summary = self._summary()
+        statistics = summary.statistics if summary is not None else None
+        if (statistics is None or len(summary.channels) < statistics.channel_count
                 or len(summary.schemas) < statistics.schema_count):
-            return None
+            return None, {}, None
         counts = statistics.channel_message_counts
         complete = sum(counts.values()) == statistics.message_count
         return summary.channels, summary.schemas, counts if complete else None
+
+
+class _Whole(io.BytesIO):
+    """The bytes of one record; to read behind their end is an error, not a short answer."""
+
+    def read(self, size: int = -1, /) -> bytes:
+        data = super().read(size)
+        if len(data) < size:
+            raise ValueError("a record ends before its fields do")
+        return data
 
 
 class SqliteFile:
@@ -230,7 +306,7 @@ class SqliteFile:
     def _open(self) -> Iterator[Any]:
         from rosbags.rosbag2.storage_sqlite3 import Sqlite3Reader
 
-        with faults(self.path):
+        with faults(self.path, self._file):
             reader = Sqlite3Reader(self._file)
             reader.open()
             try:
@@ -272,7 +348,7 @@ class Ros1File:
     def _open(self) -> Iterator[Any]:
         from rosbags.rosbag1 import Reader
 
-        with faults(self.path):
+        with faults(self.path, self._file):
             if self._file.suffix != ".bag":  # the library wants the name
                 raise BagError(f"{self.path}: a ROS 1 bag whose name does not end in .bag")
             with Reader(self._file) as reader:
@@ -286,14 +362,19 @@ def check_count(path: Path, what: str, declared: int, read: int) -> None:
 
 
 @contextmanager
-def faults(path: Path) -> Iterator[None]:
-    """Turn whatever damaged data makes a library raise into a BagError that names the file."""
+def faults(path: Path, unpacked: Path | None = None) -> Iterator[None]:
+    """
+    Turn whatever damaged data makes a library raise into a BagError that names the file.
+
+    `unpacked`: where its contents really lie, which means nothing to a reader.
+    """
     try:
         yield
     except (BagError, ImportError):
         raise
     except Exception as error:
         text = " ".join(str(error).split()) or type(error).__name__
+        text = text.replace(str(unpacked or path), path.name)
         text = text if len(text) < 200 else text[:200] + "..."
         raise BagError(f"{path}: damaged or not readable: {text}") from error
 

@@ -10,11 +10,12 @@ BagError; nothing yields less than the bag declares without an error.
 
 from __future__ import annotations
 
+import io
 import re
-import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Collection, Iterator
+from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from typing import Any
 import yaml
 
 from ..frames import Frame
+from ..listing import listed
 from .bag_files import (
     ZSTD,
     BagError,
@@ -33,8 +35,9 @@ from .bag_files import (
     file_kind,
     merged,
     open_file,
+    unpack,
 )
-from .images import ImageError, compressed_to_rgb, image_to_rgb
+from .images import FULL_RANGE, ImageError, compressed_to_rgb, image_to_rgb
 
 __all__ = ["Bag", "BagError", "Topic", "read_images"]
 
@@ -124,7 +127,9 @@ class Bag:
         for topic in self.topics:
             if topic.name == name:
                 return topic
-        raise BagError(f"{self.path}: there is no topic {name}; there are: {self._listed()}")
+        near = get_close_matches(name, [topic.name for topic in self.topics], 1)
+        meant = f" (did you mean {near[0]}?)" if near else ""
+        raise BagError(f"{self.path}: there is no topic {name}{meant}; there are: {self._listed()}")
 
     def image_topic(self, name: str | None = None) -> Topic:
         """Return the topic of images, `name` where there are several. Raises BagError."""
@@ -132,45 +137,57 @@ class Bag:
             topic = self.topic(name)
             if topic.type not in IMAGES:
                 raise BagError(f"{self.path}: {name} holds no images but {topic.type}; image "
-                               f"topics: {self._listed(IMAGES) or 'none'}")
+                               f"topics: {self._listed(IMAGES)}")
             return topic
         found = [topic for topic in self.topics if topic.type in IMAGES]
         if not found:
-            raise BagError(f"{self.path}: the bag holds no images; its topics: "
-                           f"{self._listed() or 'none'}")
+            raise BagError(f"{self.path}: the bag holds no images; its topics: {self._listed()}")
         filled = [topic for topic in found if topic.count != 0]
         if len(filled) > 1:
             raise BagError(f"{self.path}: the bag holds several image topics, choose one: "
                            f"{self._listed(IMAGES)}")
         return filled[0] if filled else found[0]
 
-    def images(self, topic: str | None = None, *, stamps: str = "header") -> Iterator[Frame]:
+    def images(self, topic: str | None = None, *, stamps: str = "header",
+               value_range: tuple[int, int] = FULL_RANGE) -> Iterator[Frame]:
         """
         Yield the images as frames, `received_ns` being their time of recording.
 
-        `stamps`: `header`, or `arrival` for the time of recording. Raises BagError for the first
-        image that cannot be decoded, and if there is none at all.
+        `stamps`: `header`, or `arrival` for the time of recording. `value_range`: of 16-bit images,
+        the values that become 0 and 255. Raises BagError for the first image that cannot be
+        decoded, and if there is none at all.
         """
         if stamps not in ("header", "arrival"):
             raise ValueError(f"stamps must be header or arrival, not {stamps!r}")
         chosen = self.image_topic(topic)
-        number = 0
-        for number, raw in enumerate(self.messages([chosen.name]), 1):  # noqa: B007
-            msg = self.decode(raw, number)
+        convert = image_to_rgb if chosen.type == IMAGE else compressed_to_rgb
+        for number, (raw, msg, stamp_ns) in enumerate(self._stamped(chosen, stamps), 1):
             try:
-                rgb = image_to_rgb(msg) if chosen.type == IMAGE else compressed_to_rgb(msg)
+                rgb = convert(msg, value_range=value_range)
             except ImageError as error:
                 raise BagError(f"{self.path}: image {number} of {chosen.name}: {error}") from error
+            yield Frame(rgb, stamp_ns, msg.header.frame_id, raw.log_ns)
+
+    def stamps(self, topic: str | None = None, *, stamps: str = "header") -> Iterator[int]:
+        """Yield the images' times alone, in nanoseconds, without decoding them. See images."""
+        for _, _, stamp_ns in self._stamped(self.image_topic(topic), stamps):
+            yield stamp_ns
+
+    def _stamped(self, topic: Topic, stamps: str) -> Iterator[tuple[Raw, Any, int]]:
+        """Yield the messages of a topic of images, as stored and with their fields and times."""
+        number = 0
+        for number, raw in enumerate(self.messages([topic.name]), 1):  # noqa: B007
+            msg = self.decode(raw, number)
             stamp = msg.header.stamp
             stamp_ns = stamp.sec * 1_000_000_000 + stamp.nanosec
             if stamps == "arrival":
                 stamp_ns = raw.log_ns
             elif stamp_ns == 0:
-                raise BagError(f"{self.path}: image {number} of {chosen.name} has no stamp in its "
+                raise BagError(f"{self.path}: image {number} of {topic.name} has no stamp in its "
                                "header; its time of recording can be taken (stamps: arrival)")
-            yield Frame(rgb, stamp_ns, msg.header.frame_id, raw.log_ns)
+            yield raw, msg, stamp_ns
         if number == 0:
-            raise BagError(f"{self.path}: {chosen.name} holds no image; topics: {self._listed()}")
+            raise BagError(f"{self.path}: {topic.name} holds no image; topics: {self._listed()}")
 
     def close(self) -> None:
         """Remove what was unpacked."""
@@ -210,14 +227,14 @@ class Bag:
     def _open(self, path: Path) -> StorageFile:
         if file_kind(path) != "zstd":
             return open_file(path, partial=self._partial)
-        import zstandard
-
         if self._unpacked is None:
             self._unpacked = tempfile.TemporaryDirectory(prefix="vlm_decisions_bag_")
         target = Path(self._unpacked.name) / path.name.removesuffix(".zstd")
         with faults(path), open(path, "rb") as packed, open(target, "wb") as unpacked:
-            with zstandard.ZstdDecompressor().stream_reader(packed) as stream:
-                shutil.copyfileobj(stream, unpacked)
+            whole = unpack(packed, unpacked)
+        if not whole and not self._partial:
+            raise BagError(f"{path}: cut off at byte {path.stat().st_size}: its zstd compression "
+                           "does not end (partial reads what comes before it)")
         return open_file(target, partial=self._partial, shown=path)
 
     def _declared(self) -> dict[str, int]:
@@ -230,22 +247,27 @@ class Bag:
     def _decompressed(self, raw: Raw, number: int) -> bytes:
         import zstandard
 
+        unpacked = io.BytesIO()
         try:
-            return zstandard.ZstdDecompressor().decompressobj().decompress(raw.data)
+            whole = unpack(io.BytesIO(raw.data), unpacked)
         except zstandard.ZstdError as error:
             raise BagError(f"{self.path}: message {number} of {raw.topic} cannot be "
                            f"decompressed: {error}") from error
+        if not whole:
+            raise BagError(f"{self.path}: message {number} of {raw.topic} is cut off")
+        return unpacked.getvalue()
 
     def _listed(self, types: Collection[str] = ()) -> str:
-        return ", ".join(str(topic) for topic in self.topics if not types or topic.type in types)
+        return listed(topic for topic in self.topics if not types or topic.type in types)
 
 
 def read_images(
-    path: str | Path, topic: str | None = None, *, stamps: str = "header", partial: bool = False
+    path: str | Path, topic: str | None = None, *, stamps: str = "header", partial: bool = False,
+    value_range: tuple[int, int] = FULL_RANGE,
 ) -> Iterator[Frame]:
     """Yield the images of a bag as frames, in the bag's order. See Bag; raises BagError."""
     with Bag(path, partial=partial) as bag:
-        yield from bag.images(topic, stamps=stamps)
+        yield from bag.images(topic, stamps=stamps, value_range=value_range)
 
 
 @lru_cache(maxsize=2)

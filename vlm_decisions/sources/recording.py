@@ -12,7 +12,7 @@ from ..questions import Question
 from .bag_files import BagError, file_kind
 from .bags import Bag
 from .truth import Truth, TruthError, read_truth, truth_of_bag
-from .video import VideoFile
+from .video import SourceError, VideoFile
 
 #: Stamp of a video's first frame: frame time must not be 0, which means "no evidence".
 VIDEO_FIRST_NS = 1_000 * NS
@@ -57,7 +57,7 @@ def open_recording(
     if not is_bag(path):
         if truth is None:
             raise TruthError(f"{path}: a video tells no truth by itself: give a file of truth")
-        VideoFile(str(path))
+        VideoFile(path)
         facts = read_truth(truth, VIDEO_FIRST_NS)
         yield _limited(path.name, facts.check(asked, ignore_unknown=ignore_unknown),
                        lambda: video_frames(path), limit_s, "")
@@ -72,33 +72,57 @@ def open_recording(
                 raise TruthError(f"{truth}: there is no such file; a topic of the bag begins "
                                  "with /")
             facts = truth_of_bag(bag, truth)
+            _check_clocks(bag, chosen, stamps, facts)
         yield _limited(path.name or str(path),
                        facts.check(asked, ignore_unknown=ignore_unknown),
                        lambda: bag.images(chosen, stamps=stamps), limit_s, chosen)
 
 
-def video_frames(path: str | Path) -> Iterator[Frame]:
-    """Yield a video's frames, on its own time."""
-    video = VideoFile(str(path))
-    while (taken := video.next()) is not None:
-        rgb, t_s = taken
-        yield Frame(rgb, VIDEO_FIRST_NS + round(t_s * NS), "camera")
+def _check_clocks(bag: Bag, topic: str, stamps: str, truth: Truth) -> None:
+    """Raise TruthError if no image lies in the time that the truth is about."""
+    begin_ns, end_ns = truth.start_ns, truth.end_ns
+
+    def told(stamps: str) -> bool:
+        first_ns = next(bag.stamps(topic, stamps=stamps))
+        return first_ns < end_ns and (
+            first_ns >= begin_ns or max(bag.stamps(topic, stamps=stamps)) >= begin_ns)
+
+    if told(stamps):
+        return
+    times = list(bag.stamps(topic, stamps=stamps))
+    other = "arrival" if stamps == "header" else "header"
+    hint = (f"--stamps {other} puts them on one" if told(other) else
+            "give the truth as a file of segments, in seconds since the first image")
+    raise TruthError(
+        f"{bag.path}: the images of {topic} are from {min(times) / NS:.1f} to "
+        f"{max(times) / NS:.1f} s ({stamps} stamps), the truth is about {begin_ns / NS:.1f} to "
+        f"{end_ns / NS:.1f} s: they are on different clocks; {hint}")
+
+
+def video_frames(path: str | Path, first_ns: int = VIDEO_FIRST_NS) -> Iterator[Frame]:
+    """
+    Yield a video's frames, on its own time from `first_ns` on.
+
+    Raises SourceError, also at the end of a video of which some frames could not be read: what is
+    made of its frames would pass for the whole.
+    """
+    video = VideoFile(path)
+    for rgb, t_s in video:
+        yield Frame(rgb, first_ns + round(t_s * NS), "camera")
+    if video.shortfall:
+        raise SourceError(video.shortfall)
 
 
 def _limited(name: str, truth: Truth, frames: Callable[[], Iterator[Frame]],
              limit_s: float | None, topic: str) -> Recording:
     if limit_s is None:
         return Recording(name, truth, frames, topic)
-    end_ns = truth.stretches[0].start_ns + round(limit_s * NS)
-    kept = [one for one in truth.stretches if one.end_ns <= end_ns]
-    if not kept:
-        raise TruthError(f"no segment of the truth ends within {limit_s:g} s")
-    until_ns = kept[-1].end_ns
+    kept = truth.until(truth.start_ns + round(limit_s * NS))
 
     def cut() -> Iterator[Frame]:
         for frame in frames():
-            if frame.stamp_ns >= until_ns:
+            if frame.stamp_ns >= kept.end_ns:
                 return
             yield frame
 
-    return Recording(name, Truth(kept), cut, topic)
+    return Recording(name, kept, cut, topic)

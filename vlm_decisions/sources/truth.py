@@ -1,35 +1,47 @@
 """
-What is true in a recording, over frame time: read from the bag itself or from a file.
+What is true in a recording, over frame time, whoever tells it.
 
-In a bag, a topic of std_msgs/String tells it image by image, as the simulated camera does:
-`{"stamp_ns": int, "facts": {question id: answer}, "segment": int}`; `segment`, the number of the
-scene, may be left out. A file (YAML or JSON) tells it by stretches, in seconds since the first
-image:
+- In a bag, a topic of std_msgs/String tells it image by image, as the simulated camera does:
+  `{"stamp_ns": int, "facts": {question id: answer}, "segment": int}`; `segment`, the number of the
+  scene, may be left out.
+- A file (YAML or JSON) tells it by segments, in seconds since the first image:
 
-    segments:
-      - {start_s: 0.0, end_s: 12.5, facts: {person: yes, activity: typing}}
+      segments:
+        - {start_s: 0.0, end_s: 12.5, facts: {person: yes, activity: typing}}
+
+- A CSV file of labels tells it of many recordings (see labels.py).
+- The simulated desk knows it at any time.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..decision import NO, YES
 from ..files.yaml_records import Record, RecordError, Shape, read_sections
 from ..frames import NS
+from ..listing import listed
 from ..questions import Question
 from ..texts import normal
-from .bags import STRING, Bag
+
+if TYPE_CHECKING:
+    from ..sim.world import World
+    from .bags import Bag
 
 _SHAPE = Shape(known=("start_s", "end_s", "facts"), tables=("facts",))
 MAX_BYTES = 20_000_000
 
 #: Truth told image by image holds until the next image, or so long.
 MAX_HOLD_NS = NS // 2
+
+#: The end of what is true until the recording ends.
+OPEN_NS = 1 << 62
 
 
 class TruthError(ValueError):
@@ -38,46 +50,146 @@ class TruthError(ValueError):
 
 @dataclass(frozen=True)
 class Span:
-    """One answer being true from `start_s` to `end_s`."""
+    """
+    One answer to one question being true in [start_ns, end_ns) of frame time.
 
-    start_s: float
-    end_s: float
-    answer: str
-    segment: int = 0
-
-
-@dataclass(frozen=True)
-class Stretch:
-    """A stretch of frame time [start_ns, end_ns) with the same facts, of scene `segment`."""
+    `scene`: what it is a part of; samples of one scene are never split between fitting and
+    testing, and a bootstrap draws whole scenes. `line`: of the file it was read from, 0 for none.
+    """
 
     start_ns: int
     end_ns: int
+    answer: str
+    scene: int | str
+    line: int = 0
+
+    @property
+    def start_s(self) -> float:
+        """Seconds of frame time at which it begins."""
+        return self.start_ns / NS
+
+    @property
+    def end_s(self) -> float:
+        """Seconds of frame time at which it ends; inf if it lasts as long as the recording."""
+        return math.inf if self.end_ns == OPEN_NS else self.end_ns / NS
+
+
+@dataclass(frozen=True)
+class TruthRow:
+    """What is true at one stamp; `scene` None begins a new one whenever the facts change."""
+
+    stamp_ns: int
     facts: Mapping[str, str]
-    segment: int
+    scene: int | str | None = None
 
 
 class Truth:
-    """Stretches in order of time, without overlap."""
+    """By question, spans in order of time, without overlap."""
 
-    def __init__(self, stretches: Sequence[Stretch]) -> None:
-        """Take the stretches. Raises TruthError if there is none, or two overlap."""
-        if not stretches:
+    def __init__(self, spans: Mapping[str, Iterable[Span]], start_ns: int | None = None) -> None:
+        """
+        Take the spans by question id.
+
+        `start_ns`: when the recording begins; that of the first span, if not given. Raises
+        TruthError if there is no span, or two of a question overlap.
+        """
+        self.spans = {name: tuple(sorted(own, key=lambda span: span.start_ns))
+                      for name, own in spans.items()}
+        everything = [span for own in self.spans.values() for span in own]
+        if not everything:
             raise TruthError("the truth holds no segment")
-        self.stretches = tuple(sorted(stretches, key=lambda one: one.start_ns))
-        for one, other in zip(self.stretches, self.stretches[1:]):
-            if other.start_ns < one.end_ns:
-                raise TruthError(f"segments overlap: one ends at {one.end_ns / NS:.3f} s, the next "
-                                 f"begins at {other.start_ns / NS:.3f} s")
+        for name, own in self.spans.items():
+            for one, other in zip(own, own[1:]):
+                if other.start_ns < one.end_ns:
+                    raise TruthError(
+                        f"segments overlap: '{name}' is '{one.answer}' until "
+                        f"{one.end_ns / NS:.3f} s and '{other.answer}' from "
+                        f"{other.start_ns / NS:.3f} s on")
+        self.start_ns = min(one.start_ns for one in everything) if start_ns is None else start_ns
+        self.end_ns = max(one.end_ns for one in everything)
+        self._starts = {name: [span.start_ns for span in own] for name, own in self.spans.items()}
 
     @property
     def ids(self) -> tuple[str, ...]:
         """Ids of the questions that it answers."""
-        return tuple(dict.fromkeys(name for one in self.stretches for name in one.facts))
+        return tuple(self.spans)
+
+    @property
+    def scenes(self) -> tuple[int | str, ...]:
+        """The scenes, in order of their beginning."""
+        spans = sorted((span for own in self.spans.values() for span in own),
+                       key=lambda span: span.start_ns)
+        return tuple(dict.fromkeys(span.scene for span in spans))
 
     @property
     def duration_s(self) -> float:
         """Seconds for which something is known to be true."""
-        return sum(one.end_ns - one.start_ns for one in self.stretches) / NS
+        total, until = 0, self.start_ns
+        for start, end in sorted((span.start_ns, span.end_ns)
+                                 for own in self.spans.values() for span in own):
+            total += max(0, end - max(start, until))
+            until = max(until, end)
+        return total / NS
+
+    def at(self, question_id: str, t_ns: int) -> Span | None:
+        """Return what is true of a question at `t_ns`, None where that is not known."""
+        index = bisect_right(self._starts.get(question_id, ()), t_ns) - 1
+        span = self.spans[question_id][index] if index >= 0 else None
+        return span if span is not None and t_ns < span.end_ns else None
+
+    def before(self, question_id: str, t_ns: int) -> Span:
+        """Return the span of a question that `t_ns` lies in or after, or else the first."""
+        return self.spans[question_id][max(0, bisect_right(self._starts[question_id], t_ns) - 1)]
+
+    def answer(self, question_id: str, t_ns: int) -> str | None:
+        """Return the right answer to a question at `t_ns`, None where it is not known."""
+        span = self.at(question_id, t_ns)
+        return None if span is None else span.answer
+
+    def covering(self, question_id: str, start_ns: int, end_ns: int) -> Span | None:
+        """Return the span of a question that all of start_ns to end_ns lies in, None for none."""
+        span = self.at(question_id, start_ns)
+        return span if span is not None and end_ns <= span.end_ns else None
+
+    def settled(self, question_id: str, t_ns: int, before_s: float, after_s: float = 0.0) -> bool:
+        """
+        Tell whether a question's answer is known and the same from before to after `t_ns`.
+
+        Before the recording begins, and after the truth ends, nothing needs to be known.
+        """
+        first_ns = max(self.start_ns, t_ns - round(before_s * NS))
+        last_ns = max(first_ns, min(self.end_ns - 1, t_ns + round(after_s * NS)))
+        answer = self.answer(question_id, t_ns)
+        at_ns = first_ns
+        while answer is not None:
+            span = self.at(question_id, at_ns)
+            if span is None or span.answer != answer:
+                return False
+            if span.end_ns > last_ns:
+                return True
+            at_ns = span.end_ns
+        return False
+
+    def runs(self, question_id: str, *, over_gaps: bool = False) -> list[Span]:
+        """Return spans joined where the answer stays, whatever the scene, if asked over gaps."""
+        found: list[Span] = []
+        for span in self.spans.get(question_id, ()):
+            last = found[-1] if found else None
+            if last and last.answer == span.answer and (over_gaps or last.end_ns == span.start_ns):
+                found[-1] = Span(last.start_ns, span.end_ns, last.answer, last.scene, last.line)
+            else:
+                found.append(span)
+        return found
+
+    def until(self, end_ns: int) -> Truth:
+        """Return the scenes that end by `end_ns`. Raises TruthError if there is none."""
+        late = {span.scene for own in self.spans.values() for span in own if span.end_ns > end_ns}
+        kept = {name: [span for span in own if span.scene not in late]
+                for name, own in self.spans.items()}
+        if not any(kept.values()):
+            raise TruthError("no segment of the truth ends within "
+                             f"{(end_ns - self.start_ns) / NS:g} s")
+        return Truth({name: own for name, own in kept.items() if own}, self.start_ns)
 
     def check(self, questions: Iterable[Question], *, ignore_unknown: bool = False) -> Truth:
         """
@@ -88,36 +200,56 @@ class Truth:
         asked = {question.id: question for question in questions}
         unknown = [name for name in self.ids if name not in asked]
         if unknown and not ignore_unknown:
-            raise TruthError(f"the truth names questions that are not asked: {', '.join(unknown)} "
-                             f"(asked: {', '.join(asked) or 'none'})")
+            raise TruthError(f"the truth names questions that are not asked: {listed(unknown)} "
+                             f"(asked: {listed(asked)})")
         if len(unknown) == len(self.ids):
             raise TruthError(f"the truth says nothing of the questions asked "
-                             f"({', '.join(asked) or 'none'}); it is about: {', '.join(self.ids)}")
-        for one in self.stretches:
-            for name, answer in one.facts.items():
-                possible = asked[name].options or (YES, NO) if name in asked else (answer,)
-                if answer not in possible:
-                    raise TruthError(f"the truth says '{answer}' of '{name}' at "
-                                     f"{one.start_ns / NS:.3f} s, which answers "
+                             f"({listed(asked)}); it is about: {listed(self.ids)}")
+        kept = {name: own for name, own in self.spans.items() if name in asked}
+        for name, own in kept.items():
+            possible = asked[name].options or (YES, NO)
+            for span in own:
+                if span.answer not in possible:
+                    raise TruthError(f"the truth says '{span.answer}' of '{name}' at "
+                                     f"{span.start_ns / NS:.3f} s, which answers "
                                      f"{', '.join(possible)}")
-        return Truth([Stretch(one.start_ns, one.end_ns,
-                              {k: v for k, v in one.facts.items() if k in asked}, one.segment)
-                      for one in self.stretches])
+        return Truth(kept, self.start_ns)
 
-    def runs(self, question_id: str, origin_ns: int) -> list[Span]:
-        """Return the runs of a question's answer, seconds since `origin_ns`; gaps end none."""
-        found: list[Span] = []
-        for one in self.stretches:
-            answer = one.facts.get(question_id)
-            if answer is None:
-                continue
-            start_s, end_s = (one.start_ns - origin_ns) / NS, (one.end_ns - origin_ns) / NS
-            if found and found[-1].answer == answer:
-                last = found.pop()
-                found.append(Span(last.start_s, end_s, answer, last.segment))
+
+def truth_of_rows(rows: Iterable[TruthRow]) -> Truth:
+    """
+    Join what is told at single stamps to spans. Raises TruthError if there is no row.
+
+    A row holds until the next one, at most MAX_HOLD_NS; the last as long as the one before it.
+    """
+    told = sorted(rows, key=lambda row: row.stamp_ns)
+    spans: dict[str, list[Span]] = {}
+    begun, facts, until_ns = 0, None, None
+    for number, row in enumerate(told):
+        if number + 1 < len(told):
+            end_ns = told[number + 1].stamp_ns
+        else:
+            end_ns = row.stamp_ns + (row.stamp_ns - told[number - 1].stamp_ns if number else 1)
+        end_ns = min(end_ns, row.stamp_ns + MAX_HOLD_NS)
+        if end_ns <= row.stamp_ns:
+            continue  # told twice for one stamp
+        if facts is not None and (row.facts != facts or row.stamp_ns != until_ns):
+            begun += 1
+        facts, until_ns = row.facts, end_ns
+        scene = begun if row.scene is None else row.scene
+        for name, answer in row.facts.items():
+            own = spans.setdefault(name, [])
+            last = own[-1] if own else None
+            if last and (last.answer, last.scene, last.end_ns) == (answer, scene, row.stamp_ns):
+                own[-1] = Span(last.start_ns, end_ns, answer, scene)
             else:
-                found.append(Span(start_s, end_s, answer, one.segment))
-        return found
+                own.append(Span(row.stamp_ns, end_ns, answer, scene))
+    return Truth(spans)
+
+
+def truth_of_world(world: World, times_s: Iterable[float], scene: int | str) -> Truth:
+    """Return what is true of a simulated desk at some times, all of it one scene."""
+    return truth_of_rows(TruthRow(round(t_s * NS), world.truth(t_s), scene) for t_s in times_s)
 
 
 def truth_of_bag(bag: Bag, topic: str | None = None) -> Truth:
@@ -126,24 +258,40 @@ def truth_of_bag(bag: Bag, topic: str | None = None) -> Truth:
 
     Without `topic`, the one called `truth` (in any namespace). Raises TruthError, BagError.
     """
+    from .bags import STRING  # needs rosbags
+
     strings = [one.name for one in bag.topics if one.type == STRING]
     if topic is None:
         named = [name for name in strings if name.rpartition("/")[2] == "truth"]
         if len(named) != 1:
             what = "several topics of truth" if named else "no topic of truth"
             raise TruthError(f"{bag.path}: {what}; topics of strings: "
-                             f"{', '.join(strings) or 'none'} (or give a file of truth)")
+                             f"{listed(strings)} (or give a file of truth)")
         topic = named[0]
     elif bag.topic(topic).type != STRING:
         raise TruthError(f"{bag.path}: {topic} is of {bag.topic(topic).type}, truth is told as "
-                         f"{STRING}; topics of strings: {', '.join(strings) or 'none'}")
-    rows: list[tuple[int, Mapping[str, str], int | None]] = []
-    for number, raw in enumerate(bag.messages([topic]), 1):
-        rows.append(_row(f"{bag.path}: message {number} of {topic}",
-                         bag.decode(raw, number).data))
+                         f"{STRING}; topics of strings: {listed(strings)}")
+    rows = [read_row(bag.decode(raw, number).data, f"{bag.path}: message {number} of {topic}")
+            for number, raw in enumerate(bag.messages([topic]), 1)]
     if not rows:
         raise TruthError(f"{bag.path}: {topic} holds no message")
-    return Truth(_stretches(sorted(rows, key=lambda row: row[0])))
+    return truth_of_rows(rows)
+
+
+def read_row(text: str, what: str) -> TruthRow:
+    """Read one message of a topic of truth; `what` names it in errors. Raises TruthError."""
+    try:
+        row = json.loads(text)
+        stamp_ns, facts, scene = row["stamp_ns"], row["facts"], row.get("segment")
+        sound = (isinstance(stamp_ns, int) and isinstance(facts, dict) and facts
+                 and all(isinstance(value, str) for value in facts.values())
+                 and (scene is None or isinstance(scene, int)))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        sound = False
+    if not sound:
+        raise TruthError(f'{what} is not {{"stamp_ns": int, "facts": {{id: answer}}}}: '
+                         f"{text[:80]!r}")
+    return TruthRow(stamp_ns, {name: normal(answer) for name, answer in facts.items()}, scene)
 
 
 def read_truth(path: str | Path, first_ns: int) -> Truth:
@@ -163,17 +311,21 @@ def read_truth(path: str | Path, first_ns: int) -> Truth:
         raise TruthError(str(error)) from error
     if not records:
         raise TruthError(f"{path}: holds no segment")
-    spans = sorted(((*_span(one, path), one) for one in records), key=lambda span: span[:2])
-    for (_, end_s, one), (start_s, _, other) in zip(spans, spans[1:]):
+    segments = sorted(((*_times(one, path), one) for one in records), key=lambda one: one[:2])
+    for (_, end_s, one), (start_s, _, other) in zip(segments, segments[1:]):
         if start_s < end_s:
             raise TruthError(f"{path}:{other.line}: this segment begins at {start_s:g} s, before "
                              f"the one of line {one.line} ends at {end_s:g} s")
-    return Truth([Stretch(first_ns + round(start_s * NS), first_ns + round(end_s * NS),
-                          {k: normal(v) for k, v in one.values["facts"].items()}, number)
-                  for number, (start_s, end_s, one) in enumerate(spans)])
+    spans: dict[str, list[Span]] = {}
+    for number, (start_s, end_s, one) in enumerate(segments):
+        start_ns, end_ns = first_ns + round(start_s * NS), first_ns + round(end_s * NS)
+        for name, answer in one.values["facts"].items():
+            spans.setdefault(name, []).append(
+                Span(start_ns, end_ns, normal(answer), number, one.line))
+    return Truth(spans)
 
 
-def _span(record: Record, path: Path) -> tuple[float, float]:
+def _times(record: Record, path: Path) -> tuple[float, float]:
     at = f"{path}:{record.line}"
     for key in _SHAPE.known:
         if key not in record.values:
@@ -194,41 +346,3 @@ def _span(record: Record, path: Path) -> tuple[float, float]:
     if values[1] <= values[0]:
         raise TruthError(f"{at}: a segment must end after it begins, not at {values[1]:g} s")
     return values[0], values[1]
-
-
-def _row(what: str, text: str) -> tuple[int, Mapping[str, str], int | None]:
-    try:
-        row = json.loads(text)
-        stamp_ns, facts = row["stamp_ns"], row["facts"]
-        segment = row.get("segment")
-        sound = (isinstance(stamp_ns, int) and isinstance(facts, dict) and facts
-                 and all(isinstance(value, str) for value in facts.values())
-                 and (segment is None or isinstance(segment, int)))
-    except (ValueError, KeyError, TypeError, AttributeError):
-        sound = False
-    if not sound:
-        raise TruthError(f'{what} is not {{"stamp_ns": int, "facts": {{id: answer}}}}: '
-                         f"{text[:80]!r}")
-    return stamp_ns, {name: normal(answer) for name, answer in facts.items()}, segment
-
-
-def _stretches(rows: Sequence[tuple[int, Mapping[str, str], int | None]]) -> list[Stretch]:
-    """Join the images that tell the same; without segment numbers, each change begins one."""
-    found: list[Stretch] = []
-    for number, (stamp_ns, facts, segment) in enumerate(rows):
-        if number + 1 < len(rows):
-            end_ns = min(rows[number + 1][0], stamp_ns + MAX_HOLD_NS)
-        else:
-            end_ns = stamp_ns + (stamp_ns - rows[number - 1][0] if number else 1)
-            end_ns = min(end_ns, stamp_ns + MAX_HOLD_NS)
-        if end_ns <= stamp_ns:
-            continue  # told twice for one stamp
-        last = found[-1] if found else None
-        same = last is not None and last.facts == facts and last.end_ns == stamp_ns
-        if segment is None:
-            segment = last.segment if same else (last.segment + 1 if last else 0)
-        if same and segment == last.segment:
-            found[-1] = Stretch(last.start_ns, end_ns, facts, segment)
-        else:
-            found.append(Stretch(stamp_ns, end_ns, facts, segment))
-    return found

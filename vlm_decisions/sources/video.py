@@ -1,87 +1,210 @@
-"""Frames of a video file or a webcam, with their times."""
+"""Frames of a video file, with their times."""
 
 from __future__ import annotations
 
 import os
-import time
-from typing import Protocol
+import re
+from collections.abc import Iterator
+from pathlib import Path
 
-import cv2
+import av
 import numpy as np
 
-from ..frames import NS
+from .bag_files import BagError, file_kind
+
+FPS = 25.0
+"""Frames a second of a file that does not say."""
+
+INTRA_ONLY = ("mjpeg", "png", "ffv1", "huffyuv", "prores", "dnxhd", "jpeg2000")
+"""Codecs whose pictures stand alone: a damaged one is left out rather than patched."""
+
+MAX_FAULTS = 100
+"""Failed reads one after the other that end a file."""
 
 
 class SourceError(ValueError):
-    """A file or camera that gives no video; the message names it."""
-
-
-class Source(Protocol):
-    """Where frames come from."""
-
-    def next(self) -> tuple[np.ndarray, float] | None:
-        """Return (uint8 RGB (H, W, 3), time in seconds), or None at the end."""
+    """A file, stream or camera that gives no video; the message names it."""
 
 
 class VideoFile:
-    """A file that OpenCV decodes (its FFmpeg: H.264, HEVC, raw Annex B, ...), rotated upright.
+    """
+    A video file that FFmpeg decodes, rotated upright.
 
-    Times are the file's own presentation times, made to rise where it has none (raw streams) or
-    repeats them (damaged ones). Raises SourceError for a file that cannot be read.
+    Times are the file's own presentation times in seconds, 0 at its beginning, made to rise where
+    it has none (raw streams) or repeats them (damaged ones). A frame that cannot be decoded is left
+    out and reading goes on; `shortfall` says so. Raises SourceError for a file that cannot be read.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str | Path) -> None:
         """Open the file and check that a first frame can be decoded."""
-        if not os.path.isfile(path):
-            raise SourceError(f"there is no file {path!r}")
-        self._path = path
-        self._period_s = 1.0 / 25.0
+        self._path = str(path)
+        self.ended = False
         self.rewind()
+        codec = self._stream.codec_context.name
         if self.next() is None:
-            raise SourceError(f"{path!r} holds no video that can be decoded")
+            raise SourceError(f"{self._path!r}: no frame of its video ({codec}) can be decoded")
         self.rewind()
 
     def rewind(self) -> None:
         """Start again at the first frame."""
-        self._capture = cv2.VideoCapture(self._path)
-        fps = self._capture.get(cv2.CAP_PROP_FPS)
-        if 1.0 <= fps <= 240.0:
-            self._period_s = 1.0 / fps
+        self._container = _opened(self._path)
+        self._stream = _video_of(self._container, self._path)
+        context = self._stream.codec_context
+        context.thread_type = "AUTO"
+        if context.name in INTRA_ONLY:
+            context.options = {"err_detect": "explode"}
+        rate = float(self._stream.average_rate or 0)
+        self._period_s = 1.0 / (rate if 1.0 <= rate <= 240.0 else FPS)
         self._t_s = -self._period_s
+        self._first_s: float | None = None
+        if self._stream.start_time is not None:
+            self._first_s = float(self._stream.start_time * self._stream.time_base)
+        self._frames = self._decoded()
+        self._read = self._damaged = self._left_out = 0
+        self.ended = False
 
-    def next(self) -> tuple[np.ndarray, float] | None:
-        """Return (uint8 RGB (H, W, 3), presentation time in seconds), or None at the end."""
-        ok, bgr = self._capture.read()
-        if not ok:
-            return None
-        t_s = self._capture.get(cv2.CAP_PROP_POS_MSEC) / 1000.0
-        self._t_s = t_s if t_s > self._t_s else self._t_s + self._period_s
-        return cv2.cvtColor(bgr, cv2.COLOR_BGR2RGB), self._t_s
+    def next(self, from_s: float = 0.0) -> tuple[np.ndarray, float] | None:
+        """
+        Return (uint8 RGB (H, W, 3), presentation time in seconds), or None at the end.
+
+        Frames before `from_s` are passed over, which costs less than to convert them.
+        """
+        for frame in self._frames:
+            t_s = self._time(frame)
+            if t_s >= from_s:
+                return rgb_of(frame), t_s
+        self.ended = True
+        return None
+
+    def __iter__(self) -> Iterator[tuple[np.ndarray, float]]:
+        """Yield what next() returns, from here to the end."""
+        while (taken := self.next()) is not None:
+            yield taken
+
+    @property
+    def _declared(self) -> int:
+        """The frames that the file states to hold, 0 where it does not."""
+        told = next((value for name, value in self._stream.metadata.items()
+                     if name.startswith("NUMBER_OF_FRAMES")), "")  # Matroska's statistics
+        return self._stream.frames or (int(told) if told.isdigit() else 0)
+
+    @property
+    def duration_s(self) -> float | None:
+        """Seconds that the file states for its video; None where it does not."""
+        if self._declared:
+            return self._declared * self._period_s
+        if self._stream.duration:
+            return float(self._stream.duration * self._stream.time_base)
+        return _clock(self._stream.metadata.get("DURATION", ""))  # Matroska's
+
+    @property
+    def shortfall(self) -> str:
+        """After the end: what of the file could not be read, or an empty string."""
+        declared = self._declared and self._declared - self._left_out
+        damaged = f"{self._damaged} damaged packet{'s' * (self._damaged != 1)}"
+        if declared > self._read:
+            more = f" ({damaged})" if self._damaged else ""
+            return f"{self._path}: {self._read} of {declared} frames could be read{more}"
+        if self._damaged:
+            return f"{self._path}: the video has {damaged}"
+        stated_s, end_s = self.duration_s, self._t_s + self._period_s
+        if not declared and stated_s and end_s < stated_s - max(0.5, 2 * self._period_s):
+            return f"{self._path}: it ends after {end_s:.1f} of {stated_s:.1f} s"
+        return ""
+
+    def _time(self, frame: av.VideoFrame) -> float:
+        self._read += 1
+        t_s = frame.time
+        if t_s is not None:
+            self._first_s = t_s if self._first_s is None else self._first_s
+            t_s -= self._first_s
+        self._t_s = t_s if t_s is not None and t_s > self._t_s else self._t_s + self._period_s
+        return self._t_s
+
+    def _decoded(self) -> Iterator[av.VideoFrame]:
+        """Yield every frame that can be decoded; count what cannot."""
+        faults = 0
+        while faults < MAX_FAULTS:
+            try:
+                for packet in self._container.demux(self._stream):
+                    yield from self._frames_of(packet)
+                    faults = 0
+                return
+            except av.FFmpegError:  # of the container: what comes next may be whole
+                faults += 1
+                self._damaged += 1
+
+    def _frames_of(self, packet: av.Packet) -> list[av.VideoFrame]:
+        last = packet.dts is None and packet.pts is None and packet.size == 0
+        if packet.size == 0 and not last:  # a frame that repeats the one before
+            self._left_out += 1
+            return []
+        try:
+            frames = packet.decode()
+        except av.EOFError:
+            return []
+        except av.FFmpegError:
+            self._damaged += 1
+            return []
+        self._left_out += packet.is_discard
+        self._damaged += sum(frame.is_corrupt for frame in frames)
+        return frames
 
 
-class Webcam:
-    """A camera of this machine; times are those of the reading, since the first frame."""
-
-    def __init__(self, index: int = 0) -> None:
-        """Open camera `index`; raises SourceError where there is none."""
-        self._capture = cv2.VideoCapture(index)
-        if not self._capture.isOpened():
-            raise SourceError(f"there is no camera {index} on this machine; "
-                              "--source FILE plays a video file")
-        self._start_ns = time.monotonic_ns()
-
-    def next(self) -> tuple[np.ndarray, float] | None:
-        """Wait for the next frame; None when the camera is gone."""
-        ok, bgr = self._capture.read()
-        if not ok:
-            return None
-        t_s = (time.monotonic_ns() - self._start_ns) / NS
-        return cv2.cvtColor(bgr, cv2.COLOR_BGR2RGB), t_s
+def _opened(path: str) -> av.container.InputContainer:
+    if not os.path.exists(path):
+        raise SourceError(f"there is no file {path!r}")
+    if os.path.isdir(path):
+        raise SourceError(f"{path!r} is a folder; a video file is wanted")
+    try:
+        kind = file_kind(Path(path))
+    except BagError as error:
+        raise SourceError(str(error)) from error
+    if kind:
+        raise SourceError(f"{path!r} is a bag ({kind}), no video file: `vlm-decisions replay` "
+                          "plays it to the node, `bench replay` scores it")
+    try:
+        return av.open(path)
+    except (av.FFmpegError, OSError) as error:
+        raise SourceError(f"{path!r} holds no video: {reason(error)}") from error
 
 
-def open_source(source: str) -> Source:
-    """Open `webcam`, `webcam:N`, or a video file. Raises SourceError naming it."""
-    name, _, index = source.partition(":")
-    if name == "webcam" and (not index or index.isdigit()):
-        return Webcam(int(index or 0))
-    return VideoFile(source)
+def _video_of(container: av.container.InputContainer, path: str) -> av.VideoStream:
+    stream = container.streams.best("video")
+    if stream is None and container.streams.video:
+        stream = container.streams.video[0]  # of a codec that is not there
+    if stream is None:
+        raise SourceError(f"{path!r} holds no video")
+    if stream.codec_context is None:
+        raise SourceError(f"{path!r}: no decoder here for its video: {_codec(container)}")
+    return stream
+
+
+def _codec(container: av.container.InputContainer) -> str:
+    """Return what FFmpeg knows of the codec of a stream that it cannot decode."""
+    av.logging.set_level(av.logging.INFO)
+    try:
+        text = container.dumps_format()
+    finally:
+        av.logging.set_level(None)
+    found = re.search(r"Video: ([^,\n]+)", text)
+    tag = re.search(r"\((.+?)(?: / .*)?\)", found[1]) if found else None
+    return f"codec {tag[1]}" if tag else "an unknown codec"
+
+
+def rgb_of(frame: av.VideoFrame) -> np.ndarray:
+    """Return a frame as uint8 RGB (H, W, 3), upright and contiguous."""
+    rgb = frame.to_ndarray(format="rgb24")
+    return np.ascontiguousarray(np.rot90(rgb, round(frame.rotation / 90) % 4))
+
+
+def _clock(text: str) -> float | None:
+    """Return the seconds of `hours:minutes:seconds`."""
+    found = re.fullmatch(r"(\d+):(\d+):(\d+(?:\.\d+)?)", text.strip())
+    return int(found[1]) * 3600 + int(found[2]) * 60 + float(found[3]) if found else None
+
+
+def reason(error: Exception) -> str:
+    """Return what FFmpeg says, without its number and the name."""
+    text = getattr(error, "strerror", None) or str(error)
+    return text[:1].lower() + text[1:]

@@ -14,9 +14,9 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from vlm_decisions.engine.engine import Engine
-from vlm_decisions.engine.readout import Query, softmax
-from vlm_decisions.engine.vision import VisionGroup
+from ...engine.engine import Engine
+from ...engine.readout import Query, softmax
+from ...engine.vision import VisionGroup
 
 
 @dataclass

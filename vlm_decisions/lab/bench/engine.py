@@ -15,15 +15,15 @@ from typing import Any, Final
 import mlx.core as mx
 import numpy as np
 
-from vlm_decisions.engine import blas
-from vlm_decisions.engine.engine import Engine
-from vlm_decisions.engine.readout import Query
-from vlm_decisions.engine.stream import Stream
-from vlm_decisions.engine.vision import VisionGroup
-from vlm_decisions.lab.bench import baselines
-from vlm_decisions.lab.bench.flops import work_of
-from vlm_decisions.lab.exactness import test_frames
-from vlm_decisions.lab.shapes import random_engine
+from ...engine import blas
+from ...engine.engine import Engine
+from ...engine.readout import Query
+from ...engine.stream import Stream
+from ...engine.vision import VisionGroup
+from ..exactness import test_frames
+from ..shapes import random_engine
+from . import baselines
+from .flops import work_of
 
 N_GROUPS: Final = 8
 SUBJECTS: Final = (
@@ -282,7 +282,7 @@ def _seconds(run: Callable[[], Any], repeat: int) -> float:
 
 
 def _in_process(call: str, **env: str) -> float:
-    code = f"from vlm_decisions.studies import bench_engine as b; print(b.{call})"
+    code = f"from vlm_decisions.lab.bench import engine as b; print(b.{call})"
     out = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, **env},

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from mlx.utils import tree_flatten
 
-from vlm_decisions.engine.attend import FullAttention
-from vlm_decisions.engine.delta import CHUNK, DeltaNet
-from vlm_decisions.engine.engine import Engine
-from vlm_decisions.engine.readout import Query
+from ...engine.attend import FullAttention
+from ...engine.delta import CHUNK, DeltaNet
+from ...engine.engine import Engine
+from ...engine.readout import Query
 
 
 @dataclass(frozen=True)

@@ -26,11 +26,12 @@ THINGS = ("person", "second person", "cup", "phone", "laptop", "pen", "book", "d
 
 
 def bench_overload(load: Callable[[], EngineLike], seconds: float = 30.0, *,
-                   slowness: float = 5.0, questions: int = 12) -> dict[str, Any]:
+                   slowness: float = 5.0, questions: int = 12,
+                   warm_groups: int = 32) -> dict[str, Any]:
     """Ask `questions` at 8 Hz of an engine `slowness` times as slow as it is, for `seconds`.
 
-    Frames come at 16 Hz, so that there are 8 groups a second. First the engine is given one group
-    at a time, to learn what a tick that answers everything takes.
+    Frames come at 16 Hz, so that there are 8 groups a second. First the engine is given
+    `warm_groups` one at a time, to learn what a tick that answers everything takes.
 
     Returns:
         tick_ms: median of such a tick. age_ms: p50 and p95 of the answers' ages under load.
@@ -55,7 +56,7 @@ def bench_overload(load: Callable[[], EngineLike], seconds: float = 30.0, *,
     runtime.start()
     try:
         runtime.wait_ready()
-        camera.at_leisure(runtime, 4 * settings.window_groups)
+        camera.at_leisure(runtime, warm_groups)
         first = runtime.stats()
         tick_ms = first.tick_ms["total"].p50
         decisions.clear()

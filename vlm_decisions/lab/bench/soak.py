@@ -18,13 +18,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from ...decision import Decision
-from ...frames import NS
+from ...frames import FPS, NS
 from ...questions import Question
 from ...sim.script import Script
 from ...sim.world import World
 from .soak_judge import Judge
 
-FPS = 8.0
 START_NS = 1_000_000 * NS
 WEIGH_S = 30.0
 """Memory is measured so often at most."""

@@ -28,6 +28,7 @@ from sensor_msgs.msg import Image
 from vlm_decisions.srv import AddQuestion, Ask, RemoveQuestion, SaveQuestions
 
 from ...decision import Decision
+from ...frames import FPS
 from ...questions import Question
 from ...ros.convert import question_to_msg, rgb_to_msg
 from ...ros.diagnostics import rss_mb
@@ -36,7 +37,7 @@ from ...ros.services import MAX_TIMEOUT_S
 from ...ros.session import EngineFactory, load_engine
 from ...runtime.log import read_log
 from .faulty_engine import FaultyEngine
-from .soak import FPS, Soak
+from .soak import Soak
 from .soak_images import BAD_IMAGES, ENCODINGS, encoded
 from .stderr_watch import StderrWatch
 
@@ -83,7 +84,7 @@ BAD_REQUESTS: tuple[tuple[type, str, dict[str, Any]], ...] = (
 
 
 class NodeRig:
-    """The node as a rig (studies.bench_soak.Rig). `folder` gets its log and its questions."""
+    """The node as a rig (soak.Rig). `folder` gets its log and its questions."""
 
     bad_images = tuple(BAD_IMAGES)
     encodings = ENCODINGS
@@ -137,7 +138,7 @@ class NodeRig:
         """Return the lines of the log files. Raises RecordError if one is torn."""
         return sum(1 for path in self._folder.glob("decisions.jsonl*") for _ in read_log(path))
 
-    # -- studies.bench_soak.Rig ------------------------------------------------------------------
+    # -- soak.Rig ------------------------------------------------------------------
 
     def time(self, now_ns: int) -> None:
         self.node.get_clock().set_ros_time_override(

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from vlm_decisions.engine.engine import Engine
-from vlm_decisions.lab.bench.engine import N_GROUPS, questions, window
-from vlm_decisions.lab.exactness import test_frames
+from ...engine.engine import Engine
+from ..exactness import test_frames
+from .engine import N_GROUPS, questions, window
 
 WAYS: Final = {
     "window": {"mode": "window"},

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import random
 import threading
 import time
 from typing import Any
@@ -13,6 +11,7 @@ import rclpy
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.parameter import Parameter
 
+from ...ros.domain import stay_private
 from ...ros.node import DecisionNode
 from ..demo import START_S, DemoError, check_process, process
 
@@ -37,8 +36,7 @@ def bench_tick(seconds: float = 20.0, questions: str = "desk", width: int = 640,
     Raises:
         DemoError: a process ended early or no group was answered.
     """
-    os.environ.setdefault("ROS_DOMAIN_ID", str(random.randint(1, 100)))
-    os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
+    stay_private()
     rclpy.init()
     executor = SingleThreadedExecutor()
     node = DecisionNode(parameter_overrides=[Parameter("questions_file", value=questions)])

@@ -16,7 +16,7 @@ from ...events import EventBook
 from ...frames import NS
 from ...questions import QuestionBook
 from ...runtime.engine_protocol import EngineLike
-from ...runtime.heads import load_heads
+from ...runtime.heads import answering_head, load_heads
 from ...runtime.settings import RuntimeSettings
 from ...runtime.statistics import Percentiles, percentiles
 from ...sources.recording import Recording
@@ -110,11 +110,7 @@ def fast_player(
 def headed(engine: EngineLike, book: QuestionBook, head_paths: Sequence[Any]) -> frozenset[str]:
     """Return the ids of the questions that a head which fits the engine answers."""
     heads, _ = load_heads(head_paths, engine.fingerprint, engine.pixel_budget)
-    made = {head.question for head in heads}
-    names = {head.name for head in heads}
-    return frozenset(question.id for question in book
-                     if question.kind == "yes_no" and question.tier != "vlm"
-                     and (question.head in names if question.head else question.id in made))
+    return frozenset(question.id for question in book if answering_head(question, heads))
 
 
 def summary(mode: Mode, book: QuestionBook, outcome: Outcome, scorer: Scorer,
@@ -143,7 +139,7 @@ def summary(mode: Mode, book: QuestionBook, outcome: Outcome, scorer: Scorer,
         str(tier): [round(d.age_s * 1e3, 1) for d in outcome.decisions if d.tier == tier
                     and d.answer != UNKNOWN and math.isfinite(d.age_s)]
         for tier in range(TIER_HEALTH, TIER_VLM + 1)}
-    origin_ns = truth.stretches[0].start_ns
+    origin_ns = truth.start_ns
     result["lines"] = {
         question.id: [
             [round((d.t_end_ns - origin_ns) / NS, 3), round(d.p, 4), d.answer,
@@ -197,14 +193,11 @@ def _events(book: QuestionBook, outcome: Outcome, truth: Truth) -> dict[str, Any
 
 def true_decisions(truth: Truth, period_s: float = 0.25) -> list[Decision]:
     """Return the decisions of one that knows the truth, every `period_s` of frame time."""
-    found = []
     step_ns = round(period_s * NS)
-    for one in truth.stretches:
-        for t_ns in range(one.start_ns, one.end_ns, step_ns):
-            found += [Decision(name, answer, 1.0, 1.0, (), (), TIER_VLM, 0, t_ns, t_ns, t_ns,
-                               False, t_ns, "truth")
-                      for name, answer in one.facts.items()]
-    return found
+    told = sorted((t_ns, name, span.answer) for name, spans in truth.spans.items()
+                  for span in spans for t_ns in range(span.start_ns, span.end_ns, step_ns))
+    return [Decision(name, answer, 1.0, 1.0, (), (), TIER_VLM, 0, t_ns, t_ns, t_ns, False, t_ns,
+                     "truth") for t_ns, name, answer in told]
 
 
 def _spread(values: Percentiles) -> dict[str, Any]:

@@ -7,12 +7,10 @@ that follows another. A *prediction* is a change of the answer given. Times are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-
-from ...sources.truth import Span
 
 #: Timeliness (SPOT-Bench): seconds of full credit around an event, and the widths of the fall
 #: before and after it, by the setting's offset.
@@ -34,6 +32,15 @@ class Timed:
     t_s: float
     answer: str
     segment: int = 0
+
+
+@dataclass(frozen=True)
+class Run:
+    """A stretch of time during which one answer is true."""
+
+    start_s: float
+    end_s: float
+    answer: str
 
 
 def credit(late_s: float, offset_s: float = 0.5, *, from_edge: bool = False) -> float:
@@ -138,7 +145,7 @@ def event_matches(
 
 
 def readiness(
-    runs: Sequence[Span], answers: Sequence[Timed], tau_s: float | None = None
+    runs: Sequence[Run], answers: Sequence[Timed], tau_s: float | None = None
 ) -> list[float]:
     """
     Return EP x LP of each run but the first (Answer Readiness Score: their mean).
@@ -180,31 +187,3 @@ def changes(answers: Sequence[Timed]) -> list[Timed]:
     """Return the answers that differ from the one before them, and the first."""
     return [answer for index, answer in enumerate(answers)
             if index == 0 or answer.answer != answers[index - 1].answer]
-
-
-def bootstrap(
-    parts: np.ndarray, statistic: Callable[[np.ndarray], float], *, rounds: int = 1000,
-    seed: int = 0
-) -> tuple[float, float] | None:
-    """
-    Return the 95% interval of a statistic of sums over segments drawn with replacement.
-
-    `parts`: (segments, k), what each segment adds to the sums (k,) that `statistic` takes. None
-    where fewer than two segments add anything, or the statistic is mostly undefined.
-    """
-    parts = np.asarray(parts, float)
-    if len(parts) < 2 or (np.abs(parts).sum(axis=1) > 0).sum() < 2:
-        return None
-    rng = np.random.default_rng(seed)
-    weights = rng.multinomial(len(parts), np.full(len(parts), 1 / len(parts)), size=rounds)
-    values = np.array([statistic(sums) for sums in weights @ parts])
-    return interval(values)
-
-
-def interval(values: np.ndarray) -> tuple[float, float] | None:
-    """Return the 2.5 and 97.5 percentiles of what is finite; None if that is under half."""
-    values = values[np.isfinite(values)]
-    if len(values) < 1:
-        return None
-    low, high = np.percentile(values, (2.5, 97.5))
-    return float(low), float(high)

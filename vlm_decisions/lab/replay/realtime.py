@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import os
-import random
 import tempfile
 import threading
 import time
@@ -29,6 +27,7 @@ from ...decision import Decision
 from ...events import Event
 from ...questions import QuestionBook
 from ...ros.convert import decision_from_msg, event_from_msg
+from ...ros.domain import stay_private
 from ...ros.middleware import let_images_pass
 from ...ros.node import DecisionNode
 from ...runtime.engine_protocol import EngineLike
@@ -57,8 +56,7 @@ def realtime_player(
     `load` loads the model, in the node's engine thread; `topic`: of the bag's images, empty for a
     video; `seconds`: how long to play. Raises DemoError where the node or the camera fails.
     """
-    os.environ.setdefault("ROS_DOMAIN_ID", str(random.randint(1, 100)))
-    os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
+    stay_private()
     let_images_pass()
 
     def play(mode: Mode, book: QuestionBook) -> Outcome:

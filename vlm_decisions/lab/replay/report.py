@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
+from ...files.atomic import write_text
 from ...learn.measures import calibration_bins
 from ...questions import Question
 from . import plots
@@ -66,10 +66,7 @@ def write_report(
     path: str | Path, result: Mapping[str, Any], questions: Sequence[Question]
 ) -> None:
     """Write the report of `bench_replay`'s result, replacing the file whole. Raises OSError."""
-    target = Path(path)
-    temporary = target.with_name(f".{target.name}.part")
-    temporary.write_text(render(result, questions), encoding="utf-8")
-    os.replace(temporary, target)
+    write_text(path, render(result, questions))
 
 
 def render(result: Mapping[str, Any], questions: Sequence[Question]) -> str:

@@ -8,7 +8,6 @@ nothing supports are None.
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,9 +18,9 @@ from ...decision import TIER_HEALTH, UNCERTAIN, UNKNOWN, YES, Decision
 from ...frames import NS
 from ...learn import measures
 from ...questions import Question
-from ...sources.truth import Truth
+from ...sources.truth import Span, Truth
 from . import metrics
-from .metrics import Timed
+from .metrics import Run, Timed
 
 #: A segment shorter than this is no test of a question's answer.
 LEAST_SEGMENT_S = 1.0
@@ -53,7 +52,7 @@ class _Sums:
         if parts is None:
             return {name: None, f"{name}_ci": None}
         return {name: _finite(of(parts.sum(axis=0))),
-                f"{name}_ci": _rounded(metrics.bootstrap(parts, of, rounds=rounds))}
+                f"{name}_ci": _rounded(measures.bootstrap_sums(parts, of, draws=rounds))}
 
 
 def _share(sums: np.ndarray) -> float:
@@ -79,14 +78,17 @@ _POOLED = ("event_accuracy", "accuracy", "timeliness_f1", "timeliness_f1_at1",
 class Scorer:
     """Scores decisions on the recording's frame time against its truth."""
 
-    def __init__(self, truth: Truth, *, rounds: int = ROUNDS) -> None:
-        """Take the truth; `rounds` are the draws of the bootstrap."""
+    def __init__(self, truth: Truth, *, rounds: int = ROUNDS, margin_s: float = 0.0) -> None:
+        """
+        Take the truth.
+
+        `rounds`: draws of the bootstrap, 0 for no intervals. `margin_s`: answers so close to a
+        change of their truth are not judged.
+        """
         self.truth = truth
-        self._rounds = rounds
-        numbers = sorted({one.segment for one in truth.stretches})
-        self._segments = {number: index for index, number in enumerate(numbers)}
-        self._starts = [one.start_ns for one in truth.stretches]
-        self._origin_ns = self._starts[0]
+        self._rounds, self._margin_s = rounds, margin_s
+        self._segments = {scene: index for index, scene in enumerate(truth.scenes)}
+        self._origin_ns = truth.start_ns
 
     @property
     def segments(self) -> int:
@@ -125,22 +127,21 @@ class Scorer:
     ) -> tuple[_Sums, dict[str, Any]]:
         sums = _Sums(self.segments)
         known = [d for d in decisions if d.answer != UNKNOWN]
-        judged = [(d, one) for d in known if (one := self._at(d.t_end_ns)) is not None
-                  and question.id in one.facts]
-        segments = [self._segments[one.segment] for _, one in judged]
-        right = [d.answer == one.facts[question.id] for d, one in judged]
+        judged = [(d, span) for d in known
+                  if (span := self.truth.at(question.id, d.t_end_ns)) is not None
+                  and (not self._margin_s or self.truth.settled(
+                      question.id, d.t_end_ns, self._margin_s, self._margin_s))]
+        segments = [self._segments[span.scene] for _, span in judged]
+        right = [d.answer == span.answer for d, span in judged]
         for good, segment in zip(right, segments):
             sums.add("accuracy", segment, good, 1)
         self._events(question, known, sums)
         self._finals(question.id, judged, sums)
-        for stretch in self.truth.stretches:
-            if question.id in stretch.facts:
-                seconds = (stretch.end_ns - stretch.start_ns) / NS
-                segment = self._segments[stretch.segment]
-                sums.add("rate_hz", segment, 0, seconds)
-                sums.add("flips_per_min", segment, 0, seconds / 60)
-        for stamp_ns in {d.t_end_ns for d, _ in judged}:
-            segment = self._segments[self._at(stamp_ns).segment]
+        for span in self.truth.spans[question.id]:
+            segment = self._segments[span.scene]
+            sums.add("rate_hz", segment, 0, span.end_s - span.start_s)
+            sums.add("flips_per_min", segment, 0, (span.end_s - span.start_s) / 60)
+        for segment in {d.t_end_ns: segment for (d, _), segment in zip(judged, segments)}.values():
             sums.add("rate_hz", segment, 1, 0)
 
         row: dict[str, Any] = {"kind": question.kind, "decisions": len(decisions),
@@ -156,7 +157,7 @@ class Scorer:
 
     def _events(self, question: Question, known: Sequence[Decision], sums: _Sums) -> None:
         """Add what the changes of answer are worth as predictions of the changes of truth."""
-        runs = self.truth.runs(question.id, self._origin_ns)
+        runs = self.truth.runs(question.id, over_gaps=True)
         events, predictions = self._timed(question, known)
         for event in events:
             sums.add("event_recall", event.segment, 0, 1)
@@ -174,58 +175,47 @@ class Scorer:
                 sums.add(name, event.segment, value, value > 0, 0, value == 0)
             for index in found.false:
                 sums.add(name, predictions[index].segment, 0, 0, 1, 0)
-        for run, value in zip(runs[1:], metrics.readiness(runs, self._answers(known))):
-            sums.add("ars", self._segments[run.segment], value, 1)
+        timed = [Run(self._since_start_s(run.start_ns), self._since_start_s(run.end_ns),
+                     run.answer) for run in runs]
+        answers = self._answers(question.id, known)
+        for run, value in zip(runs[1:], metrics.readiness(timed, answers)):
+            sums.add("ars", self._segments[run.scene], value, 1)
 
     def _timed(
         self, question: Question, known: Sequence[Decision]
     ) -> tuple[list[Timed], list[Timed]]:
         """Return the truth's changes and the answer's; the first answer is none."""
-        runs = self.truth.runs(question.id, self._origin_ns)
-        events = [Timed(run.start_s, run.answer, self._segments[run.segment]) for run in runs[1:]]
-        return events, self._answers(known)[1:]
+        runs = self.truth.runs(question.id, over_gaps=True)
+        events = [Timed(self._since_start_s(run.start_ns), run.answer, self._segments[run.scene])
+                  for run in runs[1:]]
+        return events, self._answers(question.id, known)[1:]
 
-    def _answers(self, known: Sequence[Decision]) -> list[Timed]:
+    def _answers(self, question_id: str, known: Sequence[Decision]) -> list[Timed]:
         """Return the changes of answer at the times they were decided, `uncertain` left out."""
         return metrics.changes([
-            Timed((d.t_decided_ns - self._origin_ns) / NS, d.answer, self._segment_of(d))
+            Timed(self._since_start_s(d.t_decided_ns), d.answer,
+                  self._segments[self.truth.before(question_id, d.t_end_ns).scene])
             for d in known if d.answer != UNCERTAIN])
 
-    def _segment_of(self, decision: Decision) -> int:
-        """Return the segment of the evidence; in a gap, that before it."""
-        index = max(0, bisect_right(self._starts, decision.t_end_ns) - 1)
-        return self._segments[self.truth.stretches[index].segment]
+    def _since_start_s(self, t_ns: int) -> float:
+        return (t_ns - self._origin_ns) / NS
 
-    def _finals(self, question_id: str, judged: Sequence[tuple[Decision, Any]],
+    def _finals(self, question_id: str, judged: Sequence[tuple[Decision, Span]],
                 sums: _Sums) -> None:
-        """Add, of each long enough stretch, whether the last answer on it was right."""
-        last: dict[int, Decision] = {}
-        for decision, stretch in judged:
-            last[stretch.start_ns] = decision
-        previous = None
-        spans: list[list[Any]] = []
-        for one in self.truth.stretches:  # joined where only other facts changed
-            answer = one.facts.get(question_id)
-            if (previous is not None and answer == previous.facts.get(question_id)
-                    and one.segment == previous.segment and one.start_ns == previous.end_ns):
-                spans[-1].append(one)
-            else:
-                spans.append([one])
-            previous = one
-        for span in spans:
-            answer = span[0].facts.get(question_id)
-            if answer is None or (span[-1].end_ns - span[0].start_ns) / NS < LEAST_SEGMENT_S:
-                continue
-            given = next((last[one.start_ns].answer for one in reversed(span)
-                          if one.start_ns in last), None)
-            sums.add("event_accuracy", self._segments[span[0].segment], given == answer, 1)
+        """Add, of each long enough span, whether the last answer on it was right."""
+        last = {span.start_ns: decision for decision, span in judged}
+        for span in self.truth.spans[question_id]:
+            if span.end_s - span.start_s >= LEAST_SEGMENT_S:
+                given = last.get(span.start_ns)
+                right = given is not None and given.answer == span.answer
+                sums.add("event_accuracy", self._segments[span.scene], right, 1)
 
     def _probabilities(self, question: Question, judged: Sequence[tuple[Decision, Any]],
                        right: Sequence[bool], segments: Sequence[int]) -> dict[str, Any]:
         """Return ranking and calibration of the published p; of a choice, of its leader."""
         yes_no = question.kind == "yes_no"
         p = np.array([d.p for d, _ in judged])
-        truth = (np.array([one.facts[question.id] == YES for _, one in judged], bool) if yes_no
+        truth = (np.array([span.answer == YES for _, span in judged], bool) if yes_no
                  else np.array(right, bool))
         row: dict[str, Any] = {}
         for name, of in (("auroc", measures.auroc if yes_no else None), ("ece", measures.ece),
@@ -262,37 +252,20 @@ class Scorer:
             return None
         order = np.argsort(segments, kind="stable")
         parts = np.split(order, np.flatnonzero(np.diff(np.asarray(segments)[order])) + 1)
-        rng = np.random.default_rng(0)
-        values = [of(np.concatenate([parts[k] for k in rng.integers(len(parts), size=len(parts))]))
-                  for _ in range(min(RANK_ROUNDS, self._rounds))]
-        return _rounded(metrics.interval(np.array(values, float)))
-
-    def _at(self, t_ns: int) -> Any:
-        index = bisect_right(self._starts, t_ns) - 1
-        if index < 0 or t_ns >= self.truth.stretches[index].end_ns:
-            return None
-        return self.truth.stretches[index]
+        return _rounded(measures.bootstrap(
+            lambda drawn: of(np.concatenate([parts[k] for k in drawn])), len(parts),
+            np.random.default_rng(0), min(RANK_ROUNDS, self._rounds)))
 
 
 def truth_line(truth: Truth, question_id: str) -> list[list[Any]]:
     """Return [start, end, answer] of the truth, seconds since its beginning."""
-    origin_ns = truth.stretches[0].start_ns
-    line: list[list[Any]] = []
-    for one in truth.stretches:
-        answer = one.facts.get(question_id)
-        start, end = (one.start_ns - origin_ns) / NS, (one.end_ns - origin_ns) / NS
-        if answer is None:
-            continue
-        if line and line[-1][2] == answer and abs(line[-1][1] - start) < 1e-9:
-            line[-1][1] = end
-        else:
-            line.append([start, end, answer])
-    return line
+    return [[(run.start_ns - truth.start_ns) / NS, (run.end_ns - truth.start_ns) / NS, run.answer]
+            for run in truth.runs(question_id)]
 
 
 def _finite(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else round(float(value), 6)
 
 
-def _rounded(pair: tuple[float, float] | None) -> list[float] | None:
+def _rounded(pair: list[float] | None) -> list[float] | None:
     return None if pair is None else [round(value, 6) for value in pair]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -11,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+from ...files.atomic import replacing
 
 
 class Progress:
@@ -73,8 +74,8 @@ class Run:
         path = self.folder / f"{stage}.pt"
         state = {"step": step, "epoch": self.epoch(stage), "optimiser": optimiser.state_dict(),
                  "modules": {name: m.state_dict() for name, m in modules.items()}}
-        torch.save(state, path.with_suffix(".tmp"))
-        os.replace(path.with_suffix(".tmp"), path)
+        with replacing(path) as file:
+            torch.save(state, file)
 
     def restore(self, stage: str, modules: Mapping[str, Any], optimiser: Any = None, *,
                 partial: bool = False) -> int:

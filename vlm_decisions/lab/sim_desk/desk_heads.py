@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
+from ...frames import FPS
 from ...learn.features import Store, engine_key
 from ...learn.heads import LEAST_AUROC, fit_head
 from ...learn.samples import Samples
 from ...runtime.heads import Head, motion_row, write_head
-from ...sim.clips import drawing
+from ...sim.clips import MOTION, drawing
 from ...sim.script import Script
 from ...sim.world import World
-from .scenes import FPS, GROUP_S
+from .scenes import GROUP_S
 
 PRESENCE = ("person", "second_person", "cup", "phone", "laptop", "pen", "door_open")
-MOTION = ("approaching", "receding", "moving_left", "moving_right")
 MOTION_GROUPS = 4  # a second: long enough to see a motion, short enough to notice its end
 CAMERAS = ((640, 480), (320, 240), (1280, 720), (480, 480))
 FIRST_SEED = 700_000_000  # no world that the model was trained on

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from PIL import Image
 
+from ...frames import FPS
 from ...sim.script import Script, State
 from ...sim.world import World
 
-FPS = 8.0
 GROUP_S = 2 / FPS
 OPPOSITE = {"approaching": "receding", "receding": "approaching", "left": "right",
             "right": "left"}

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from ...learn.measures import auroc
 from .checkpoints import Run
 from .corpus import moves
 from .language import EXITS, MOTION_S, SETTLED_S, Asker, Clip, SceneLabels, Scratchpad, Student
@@ -59,8 +60,6 @@ def draw_clips(rng: np.random.Generator, store: StripStore) -> list[Clip]:
 def evaluate(student: Student, asker: Asker, clips: list[Clip],
              depth: int) -> tuple[dict[str, float], dict[str, float]]:
     """AUROC per yes/no family and accuracy per choice family on clips of one length and size."""
-    from sklearn.metrics import roc_auc_score
-
     yes_no = [f for f in asker.families if not f.options]
     choices = [f for f in asker.families if f.options]
     margins, picks = [], []
@@ -78,15 +77,15 @@ def evaluate(student: Student, asker: Asker, clips: list[Clip],
             picks.append(np.stack([logits[:, i, a[1]].argmax(-1).numpy()
                                    for i, a in enumerate(asked)], axis=1))
     margin, pick = np.concatenate(margins), np.concatenate(picks)
-    auroc = {}
+    ranks = {}
     for i, family in enumerate(yes_no):
         truth = np.array([family.answer(c.now.state, c.now.x) == "Yes" for c in clips])
         if 0 < truth.sum() < len(truth):
-            auroc[family.name] = float(roc_auc_score(truth, margin[:, i]))
+            ranks[family.name] = auroc(truth, margin[:, i])
     accuracy = {f.name: float(np.mean([f.options[p] == f.answer(c.now.state, c.now.x)
                                        for p, c in zip(pick[:, i], clips, strict=True)]))
                 for i, f in enumerate(choices)}
-    return auroc, accuracy
+    return ranks, accuracy
 
 
 def validation_clips(run: Run, count: int = 160) -> list[Clip]:

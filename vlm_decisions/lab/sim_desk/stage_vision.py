@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ...learn.measures import auroc
 from . import forward
 from .checkpoints import Run
 from .optimiser import Optimiser
@@ -31,8 +32,6 @@ def draw(seed: int, folder: str | None) -> tuple[tuple[int, int], Strip, Labels]
 
 def validate(visual: Any, labeller: Labeller, strips: list[tuple[Any, Strip, Labels]]) -> str:
     """AUROC per flag on held-out worlds, read from the pooled features."""
-    from sklearn.metrics import roc_auc_score
-
     from .scenes import patches
 
     scores, truth = [], []
@@ -44,8 +43,8 @@ def validate(visual: Any, labeller: Labeller, strips: list[tuple[Any, Strip, Lab
             scores.append(labeller.flags(tokens.mean(1))[keep])
             truth.append(labels.flags[keep])
     s, t = torch.cat(scores).numpy(), torch.cat(truth).numpy()
-    parts = [f"{name} {roc_auc_score(t[:, k], s[:, k]):.3f}" for k, name in enumerate(FLAGS)]
-    return "  ".join(parts)
+    ranks = {name: auroc(t[:, k], s[:, k]) for k, name in enumerate(FLAGS)}
+    return "  ".join(f"{name} {value:.3f}" for name, value in ranks.items() if value is not None)
 
 
 def train_vision(model: Any, run: Run, steps: int, lr: float = 2e-3) -> None:

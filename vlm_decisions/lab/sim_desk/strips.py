@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ...files.atomic import replacing
 from . import forward
 from .scenes import Moment, Strip, draw_strip, patches, plan_strip
 from .vision import cycle_sizes
@@ -56,10 +57,8 @@ def drawn(seed: int, folder: str | None) -> Strip:
         boxes = tuple(plan.world.boxes(float(t)) for t in plan.times_s[:, 1])
         return Strip(np.load(path), plan.moments, boxes)
     strip = draw_strip(plan, size)
-    temporary = path.with_suffix(".tmp")
-    with temporary.open("wb") as file:
+    with replacing(path) as file:
         np.save(file, strip.frames)
-    temporary.rename(path)
     return strip
 
 
@@ -143,9 +142,8 @@ class StripStore:
         seeds = [seed for seed, _ in self._pending]
         path = self.folder / f"shard_{seeds[0]:07d}.npz"
         arrays = {f"f{seed}": features for seed, features in self._pending}
-        temporary = path.with_suffix(".tmp.npz")
-        np.savez(temporary, seeds=np.array(seeds), **arrays)
-        temporary.rename(path)
+        with replacing(path) as file:
+            np.savez(file, seeds=np.array(seeds), **arrays)
         self._pending.clear()
 
     def close(self) -> None:

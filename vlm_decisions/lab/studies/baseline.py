@@ -18,6 +18,7 @@ import cv2
 import numpy as np
 
 from ...learn.measures import balanced_accuracy, calibration_of
+from ...learn.probes import fit_probe, predict_probe
 from ...questions import Question
 from ...runtime.heads import motion_row
 from ...sim.clips import TIMES_S, draw_clip
@@ -163,15 +164,11 @@ def _look(engine: Any, asked: list[Question], seed: int, clips: int, whole: bool
 
 
 def _probe(x: np.ndarray, truth: np.ndarray, test: np.ndarray) -> np.ndarray:
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.model_selection import GridSearchCV, StratifiedKFold
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
+    from sklearn.model_selection import StratifiedKFold
 
-    search = GridSearchCV(make_pipeline(StandardScaler(), LogisticRegression(max_iter=500)),
-                          {"logisticregression__C": STRENGTHS}, scoring="neg_brier_score",
-                          cv=StratifiedKFold(max(2, min(4, truth.sum(), (~truth).sum()))))
-    return search.fit(x.astype(np.float64), truth).predict_proba(test.astype(np.float64))[:, 1]
+    folds = StratifiedKFold(max(2, min(4, truth.sum(), (~truth).sum())))
+    probe = fit_probe(x, truth, list(folds.split(x, truth)), STRENGTHS, "neg_brier_score", 500)
+    return predict_probe(probe, test)
 
 
 def _columns(usable: list[int], probe: Any, like: np.ndarray) -> np.ndarray:

@@ -6,7 +6,7 @@ the unexpected, this tells whether the frames, the features or the head is at fa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,10 +14,10 @@ import numpy as np
 from ...frames import NS, Frame, Sampler
 from ...runtime.heads import Head
 from ...runtime.health import HealthMonitor
-from ...sources.video import Source
+from ...sources.source import Source
 from .asked import StudyError
 
-FPS, KEPT = 8.0, 64
+KEPT = 64  # groups, more than any head reads
 
 
 def heads_view(engine: Any, heads: Sequence[Head], source: Source,
@@ -29,7 +29,8 @@ def heads_view(engine: Any, heads: Sequence[Head], source: Source,
         {id: mean over frames}; features: {norm (mean length of the pooled features), change (mean
         cosine distance from group to group)}; groups; segments; t_s: when each group ends; heads:
         {name: {question, p (a number per group, null while its window is too short), mean, low,
-        high, yes (share at or above 0.5)}}.
+        high, yes (share at or above 0.5)}}; missing: what of the source could not be read, or an
+        empty string.
 
     Raises:
         StudyError: no heads, or a source without a group of two frames.
@@ -37,7 +38,7 @@ def heads_view(engine: Any, heads: Sequence[Head], source: Source,
     if not heads:
         raise StudyError("there is no head for this model: train some (vlm-decisions train heads), "
                          "or give them with --heads")
-    sampler, monitor = Sampler(FPS), HealthMonitor()
+    sampler, monitor = Sampler(), HealthMonitor()
     health: dict[str, list[float]] = {}
     stamps: list[float] = []
     bright: list[float] = []
@@ -81,7 +82,7 @@ def heads_view(engine: Any, heads: Sequence[Head], source: Source,
         "health": {name: float(np.mean(p)) for name, p in health.items()},
         "features": {"norm": float(np.mean(norms)),
                      "change": float(np.mean(changes)) if changes else None},
-        "groups": len(rows), "segments": len(segments), "t_s": t_s,
+        "groups": len(rows), "segments": len(segments), "t_s": t_s, "missing": source.shortfall,
         "heads": {head.name: {"question": head.question, **_summary([row[k] for row in rows])}
                   for k, head in enumerate(heads)},
     }
@@ -94,6 +95,8 @@ def print_heads_view(result: dict[str, Any]) -> None:
     print(f"{frames['count']} frames of {frames['size'][0]}x{frames['size'][1]}{rate}, mean "
           f"brightness {frames['brightness']:.0f} of 255; {result['groups']} groups in "
           f"{result['segments']} segments")
+    if result["missing"]:
+        print(f"not all of it was seen: {result['missing']}")
     change = result["features"]["change"]
     print(f"features: length {result['features']['norm']:.2f}, change from group to group "
           + ("-" if change is None else f"{change:.4f}"))
@@ -121,13 +124,12 @@ def plot_heads_view(result: dict[str, Any], path: str) -> None:
     save(drawn, path)
 
 
-def _frames(source: Source, max_s: float | None):  # noqa: ANN202
+def _frames(source: Source, max_s: float | None) -> Iterator[Frame]:
     from tqdm import tqdm
 
     first_s = None
     with tqdm(desc="frames", unit="frame", disable=None) as bar:
-        while (taken := source.next()) is not None:
-            rgb, t_s = taken
+        for rgb, t_s in source:
             first_s = t_s if first_s is None else first_s
             if max_s is not None and t_s - first_s > max_s:
                 return

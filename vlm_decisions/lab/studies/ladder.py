@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from ...learn.measures import auroc, balanced_accuracy
+from ...learn.probes import fit_probe, predict_probe
 from ...questions import Question
 from ...runtime.heads import motion_row
 from ...sim.clips import TIMES_S, draw_clip
@@ -207,22 +208,16 @@ def plot_ladder(result: dict[str, Any], path: str) -> None:
 
 def _probe(x: np.ndarray, truth: np.ndarray, fit: np.ndarray) -> np.ndarray:
     """Fit on x (C, Q, D) and truth (C, Q) of the clips `fit`; return P(yes) of the others."""
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.model_selection import GridSearchCV, GroupKFold
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
+    from sklearn.model_selection import GroupKFold
 
     clips, count = truth.shape
     clip = np.repeat(np.arange(clips), count).reshape(clips, count)
     told = truth[fit].ravel()
     folds = list(GroupKFold(3).split(told, told, clip[fit].ravel()))
-    search = GridSearchCV(
-        make_pipeline(StandardScaler(), LogisticRegression(max_iter=300)),
-        {"logisticregression__C": STRENGTHS}, scoring="neg_brier_score", cv=[
-            (a, b) for a, b in folds if 0 < told[a].mean() < 1] or folds)
-    search.fit(x[fit].reshape(-1, x.shape[-1]).astype(np.float64), told)
-    p = search.predict_proba(x[~fit].reshape(-1, x.shape[-1]).astype(np.float64))[:, 1]
-    return p.reshape(-1, count)
+    folds = [(a, b) for a, b in folds if 0 < told[a].mean() < 1] or folds
+    probe = fit_probe(x[fit].reshape(-1, x.shape[-1]), told, folds, STRENGTHS, "neg_brier_score",
+                      300)
+    return predict_probe(probe, x[~fit].reshape(-1, x.shape[-1])).reshape(-1, count)
 
 
 def _exit_accuracy(difference: np.ndarray, truth: np.ndarray, fit: np.ndarray) -> float:

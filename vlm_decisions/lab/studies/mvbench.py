@@ -61,12 +61,12 @@ def sample(item: Item, count: int = FRAMES) -> tuple[list[np.ndarray], list[floa
     """Return `count` frames taken evenly, and their times since the first in seconds.
 
     Raises:
-        StudyError: the part that is meant has fewer than two frames.
+        StudyError: the video is damaged, or the part that is meant has fewer than two frames.
     """
-    times = []
-    video = VideoFile(str(item.video))
-    while (taken := video.next()) is not None:
-        times.append(taken[1])
+    video = VideoFile(item.video)
+    times = [t_s for _, t_s in video]
+    if video.shortfall:
+        raise StudyError(video.shortfall)
     here = [k for k, t in enumerate(times)
             if t >= item.start_s and (item.end_s is None or t <= item.end_s)]
     if len(here) < 2:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ...learn.measures import BINS, auroc, calibration_of, interval
+from ...learn.measures import BINS, auroc, bootstrap, calibration_of
 from ...questions import Question
 from ...runtime.heads import Head
 from ...sim.clips import CONDITIONS, GROUPS, SIZE, draw_clip
@@ -111,12 +111,12 @@ def _table(said: Answers, heads: Sequence[Head], moved: dict[str, Any] | None,
     limits: dict[str, Any] = {}
     for name in said.p:
         rows[name] = _mean_auroc(said, [name], None)
-        limits[name] = interval(lambda i, n=name: _mean_auroc(said, [n], i), clips, rng)
+        limits[name] = bootstrap(lambda i, n=name: _mean_auroc(said, [n], i), clips, rng)
     for family, ids in FAMILIES.items():
         own = [name for name in ids if name in said.p]
         if own:
             rows[family] = _mean_auroc(said, own, None)
-            limits[family] = interval(lambda i, n=own: _mean_auroc(said, n, i), clips, rng, 200)
+            limits[family] = bootstrap(lambda i, n=own: _mean_auroc(said, n, i), clips, rng, 200)
     question_of = {head.name: head.question for head in heads}
     ranks = {name: auroc(said.told(question_of[name]), np.array(p))
              for name, p in said.heads.items()}

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ...learn.measures import auroc, balanced_accuracy, interval
+from ...learn.measures import auroc, balanced_accuracy, bootstrap
 from ...questions import Question
 from ...runtime.heads import Head
 from ...sim.clips import GROUPS, MOTION, TIMES_S, Clip, draw_motion_clip
@@ -105,9 +105,9 @@ def summary(watched: Watched) -> dict[str, Any]:
         "temporal_gain": gain("full", everything),
         "shuffled_gain": gain("shuffled", everything),
         "scrambled_gain": gain("scrambled", everything),
-        "ci": {"temporal_gain": interval(lambda i: gain("full", i), count, rng),
-               "shuffled_gain": interval(lambda i: gain("shuffled", i), count, rng),
-               "scrambled_gain": interval(lambda i: gain("scrambled", i), count, rng),
+        "ci": {"temporal_gain": bootstrap(lambda i: gain("full", i), count, rng),
+               "shuffled_gain": bootstrap(lambda i: gain("shuffled", i), count, rng),
+               "scrambled_gain": bootstrap(lambda i: gain("scrambled", i), count, rng),
                "reversal_consistency": _interval_turned(watched.turned, rng)},
         "reversal_consistency": _share(watched.turned),
         "heads_reversal_consistency": _share(watched.heads_turned),
@@ -195,4 +195,4 @@ def _interval_turned(turned: Sequence[tuple[int, str, bool]],
     rows = list(by_clip.values())
     if not rows:
         return None
-    return interval(lambda i: float(np.mean(np.concatenate([rows[j] for j in i]))), len(rows), rng)
+    return bootstrap(lambda i: float(np.mean(np.concatenate([rows[j] for j in i]))), len(rows), rng)

@@ -1,4 +1,4 @@
-"""Labels of a user's own recordings: a CSV file of who says what is true when.
+"""Labels of a user's own recordings: a CSV file that tells what is true when.
 
     source,start_s,end_s,question,label
     kitchen_1.mp4,0,12.5,person,yes
@@ -16,40 +16,30 @@ from __future__ import annotations
 import csv
 import difflib
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
+from ..decision import NO, YES
+from ..frames import NS
+from ..listing import listed
 from ..questions import QuestionError, check_id
 from ..texts import comparable, is_visible, normal
+from .truth import OPEN_NS, Span, Truth, TruthError
 
 COLUMNS = ("source", "start_s", "end_s", "question", "label")
 OPTIONAL = ("clip",)
-_ANSWERS = {"yes": True, "no": False, "true": True, "false": False, "1": True, "0": False}
+_ANSWERS = {"yes": YES, "no": NO, "true": YES, "false": NO, "1": YES, "0": NO}
+
+#: Truth by the name of the recording.
+Labels = dict[str, Truth]
 
 
-class LabelError(ValueError):
+class LabelError(TruthError):
     """Labels that cannot be used; the message names file and line, and what would be right."""
 
 
-@dataclass(frozen=True)
-class Label:
-    """One answer: `question` is `answer` in `source` from `start_s` to `end_s`.
-
-    clip: what must stay on one side of a split. line: of the file, for messages.
-    """
-
-    source: str
-    start_s: float
-    end_s: float
-    question: str
-    answer: bool
-    clip: str
-    line: int = 0
-
-
-def read_labels(path: Path) -> list[Label]:
-    """Read a label file; raises LabelError."""
+def read_labels(path: Path) -> Labels:
+    """Read a label file: by recording, the truth with clips as scenes. Raises LabelError."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
@@ -63,43 +53,47 @@ def read_labels(path: Path) -> list[Label]:
     (line, head), *rest = rows
     columns = [comparable(cell) for cell in head]
     _check_columns(f"{path}:{line}", columns)
-    labels = []
+    told: dict[str, dict[str, list[Span]]] = {}
     for line, row in rest:
         if len(row) != len(columns):
             raise LabelError(f"{path}:{line}: {len(row)} cells, the header has {len(columns)}")
         cells = dict(zip(columns, map(normal, row), strict=True))
-        labels.append(_label(f"{path}:{line}", cells, line))
-    if not labels:
+        question, span = _label(f"{path}:{line}", cells, line)
+        told.setdefault(cells["source"], {}).setdefault(question, []).append(span)
+    if not told:
         raise LabelError(f"{path}: holds a header and no labels")
-    _check_contradictions(path, labels)
-    return labels
+    return {source: Truth({question: _joined(f"{path}", source, question, spans)
+                           for question, spans in own.items()}, start_ns=0)
+            for source, own in told.items()}
 
 
-def check_sources(labels: Sequence[Label], names: Sequence[str], *,
+def questions_of(labels: Labels) -> list[str]:
+    """Return the ids of the questions that are labelled, in the order of the file."""
+    first: dict[str, int] = {}
+    for truth in labels.values():
+        for question, spans in truth.spans.items():
+            line = min(span.line for span in spans)
+            first[question] = min(first.get(question, line), line)
+    return sorted(first, key=first.__getitem__)
+
+
+def check_sources(labels: Labels, names: Sequence[str], *,
                   skip_unlabelled: bool = False) -> None:
     """Raise LabelError unless labels and recordings name each other.
 
     skip_unlabelled: recordings without any label are allowed (and left out).
     """
-    absent = sorted({label.source for label in labels} - set(names))
+    absent = sorted(set(labels) - set(names))
     if absent:
-        line = min(label.line for label in labels if label.source == absent[0])
+        line = min(span.line for own in labels[absent[0]].spans.values() for span in own)
         near = difflib.get_close_matches(absent[0], names, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are: {_some(sorted(names))}"
+        hint = f"did you mean {near[0]!r}?" if near else f"there are: {listed(sorted(names), 5)}"
         raise LabelError(f"line {line}: no recording is called {absent[0]!r} ({len(absent)} such "
                          f"names); {hint}")
-    silent = sorted(set(names) - {label.source for label in labels})
+    silent = sorted(set(names) - set(labels))
     if silent and not skip_unlabelled:
-        raise LabelError(f"no label names {_some(silent)}: label them, take them out, or say "
+        raise LabelError(f"no label names {listed(silent, 5)}: label them, take them out, or say "
                          "--skip-unlabelled")
-
-
-def answer_at(labels: Iterable[Label], start_s: float, end_s: float) -> bool | None:
-    """Return the answer of the label that covers start_s to end_s, None where none does."""
-    for label in labels:
-        if label.start_s <= start_s and end_s <= label.end_s:
-            return label.answer
-    return None
 
 
 def _check_columns(where: str, columns: Sequence[str]) -> None:
@@ -115,27 +109,27 @@ def _check_columns(where: str, columns: Sequence[str]) -> None:
         raise LabelError(f"{where}: a column appears twice")
 
 
-def _label(where: str, cells: dict[str, str], line: int) -> Label:
+def _label(where: str, cells: dict[str, str], line: int) -> tuple[str, Span]:
     if not is_visible(cells["source"]):
         raise LabelError(f"{where}: source is empty")
     try:
         question = check_id(cells["question"])
     except QuestionError as error:
         raise LabelError(f"{where}: {error}") from error
-    start_s = _seconds(where, "start_s", cells["start_s"], 0.0)
-    end_s = _seconds(where, "end_s", cells["end_s"], math.inf)
-    if not start_s < end_s:
-        raise LabelError(f"{where}: end_s must come after start_s: {start_s:g} to {end_s:g}")
+    start_ns = _nanoseconds(where, "start_s", cells["start_s"], 0)
+    end_ns = _nanoseconds(where, "end_s", cells["end_s"], OPEN_NS)
     answer = _ANSWERS.get(comparable(cells["label"]))
     if answer is None:
         raise LabelError(f"{where}: label must be yes or no, not {cells['label']!r}")
-    source, clip = cells["source"], cells.get("clip", "")
-    if not is_visible(clip):
-        clip = source
-    return Label(source, start_s, end_s, question, answer, clip, line)
+    clip = cells.get("clip", "")
+    span = Span(start_ns, end_ns, answer, clip if is_visible(clip) else cells["source"], line)
+    if not start_ns < end_ns:
+        raise LabelError(f"{where}: end_s must come after start_s: {span.start_s:g} to "
+                         f"{span.end_s:g}")
+    return question, span
 
 
-def _seconds(where: str, name: str, text: str, default: float) -> float:
+def _nanoseconds(where: str, name: str, text: str, default: int) -> int:
     if not text:
         return default
     try:
@@ -144,23 +138,23 @@ def _seconds(where: str, name: str, text: str, default: float) -> float:
         value = math.nan
     if not (math.isfinite(value) and value >= 0):
         raise LabelError(f"{where}: {name} must be seconds from 0 on, not {text!r}")
-    return value
+    return min(round(value * NS), OPEN_NS)
 
 
-def _check_contradictions(path: Path, labels: Sequence[Label]) -> None:
-    """Two labels of a question must not overlap with opposite answers."""
-    last: dict[tuple[str, str], Label] = {}
-    for label in sorted(labels, key=lambda label: label.start_s):
-        key = label.source, label.question
-        before = last.get(key)
-        if before and label.start_s < before.end_s and label.answer != before.answer:
-            raise LabelError(f"{path}:{label.line}: contradicts line {before.line}: "
-                             f"{label.question!r} of {label.source!r} is both yes and no at "
-                             f"{label.start_s:g} s")
-        if before is None or label.end_s > before.end_s:
-            last[key] = label
-
-
-def _some(names: Sequence[str], most: int = 5) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+def _joined(path: str, source: str, question: str, spans: Sequence[Span]) -> list[Span]:
+    """Join labels that overlap. Raises LabelError if they differ in answer or clip."""
+    found: list[Span] = []
+    for span in sorted(spans, key=lambda span: span.start_ns):
+        last = found[-1] if found else None
+        if last is None or span.start_ns >= last.end_ns:
+            found.append(span)
+            continue
+        if span.answer != last.answer:
+            raise LabelError(f"{path}:{span.line}: contradicts line {last.line}: {question!r} of "
+                             f"{source!r} is both yes and no at {span.start_s:g} s")
+        if span.scene != last.scene:
+            raise LabelError(f"{path}:{span.line}: overlaps line {last.line}, which is of another "
+                             f"clip: {last.scene!r}, not {span.scene!r}")
+        end_ns = max(last.end_ns, span.end_ns)
+        found[-1] = Span(last.start_ns, end_ns, last.answer, last.scene, last.line)
+    return found

@@ -6,7 +6,9 @@ import math
 
 import pytest
 
-from vlm_decisions.learn.labels import LabelError, answer_at, check_sources, read_labels
+from vlm_decisions.frames import NS
+from vlm_decisions.sources.labels import LabelError, check_sources, questions_of, read_labels
+from vlm_decisions.sources.truth import OPEN_NS
 
 HEAD = "source,start_s,end_s,question,label\n"
 
@@ -20,20 +22,30 @@ def write(tmp_path, text, name="labels.csv"):
 def test_labels_are_read(tmp_path):
     labels = read_labels(write(tmp_path, "\ufeff# mine\n" + HEAD + "a.mp4, 0, 2.5,person,Yes\n\n"
                                "# later\na.mp4,2.5,,person,no\nb.jpg,,,cup,1\n"))
-    assert [(x.source, x.start_s, x.end_s, x.question, x.answer, x.clip, x.line) for x in labels] \
-        == [("a.mp4", 0.0, 2.5, "person", True, "a.mp4", 3),
-            ("a.mp4", 2.5, math.inf, "person", False, "a.mp4", 6),
-            ("b.jpg", 0.0, math.inf, "cup", True, "b.jpg", 7)]
-    assert answer_at(labels[:2], 0.5, 1.0) is True
-    assert answer_at(labels[:2], 2.0, 3.0) is None  # over the change
-    assert answer_at(labels[:2], 3.0, 4.0) is False
+    assert list(labels) == ["a.mp4", "b.jpg"] and questions_of(labels) == ["person", "cup"]
+    first, second = labels["a.mp4"].spans["person"]
+    assert (first.start_s, first.end_s, first.answer, first.scene, first.line) == (
+        0.0, 2.5, "yes", "a.mp4", 3)
+    assert (second.start_s, second.end_s, second.answer, second.line) == (2.5, math.inf, "no", 6)
+    (picture,) = labels["b.jpg"].spans["cup"]
+    assert (picture.start_ns, picture.end_ns, picture.answer) == (0, OPEN_NS, "yes")
+    truth = labels["a.mp4"]
+    assert truth.start_ns == 0 and truth.answer("person", 100 * NS) == "no"
+    assert truth.covering("person", NS // 2, NS) is first
+    assert truth.covering("person", 2 * NS, 3 * NS) is None  # over the change
 
 
 def test_clips_and_columns_in_any_order(tmp_path):
     labels = read_labels(write(tmp_path, "label,question,source,clip,end_s,start_s\n"
                                "no,cup,long.mp4,first,9,1\nyes,cup,long.mp4,,19,9\n"))
-    assert [x.clip for x in labels] == ["first", "long.mp4"]
-    assert labels[0].start_s == 1.0
+    first, second = labels["long.mp4"].spans["cup"]
+    assert (first.scene, second.scene) == ("first", "long.mp4") and first.start_s == 1.0
+
+
+def test_labels_that_overlap_and_agree_are_one(tmp_path):
+    (one,) = read_labels(write(tmp_path, HEAD + "a.mp4,0,9,cup,yes\na.mp4,1,2,cup,yes\n"
+                               "a.mp4,8,12,cup,yes\n"))["a.mp4"].spans["cup"]
+    assert (one.start_s, one.end_s, one.line) == (0.0, 12.0, 2)
 
 
 def test_names_that_look_the_same_are_the_same(tmp_path):
@@ -42,9 +54,10 @@ def test_names_that_look_the_same_are_the_same(tmp_path):
                                "cafe\u0301.mp4,0,1,cup,yes\u200b,cafe\u0301\n"
                                "caf\u00e9.mp4,1,2,cup,no,caf\u00e9\n"
                                "caf\u00e9.mp4,2,3,cup,no,\u200b\n"))
-    assert {label.source for label in labels} == {"caf\u00e9.mp4"}
-    assert [label.clip for label in labels] == ["caf\u00e9", "caf\u00e9", "caf\u00e9.mp4"]
-    assert [label.answer for label in labels] == [True, False, False]
+    assert list(labels) == ["caf\u00e9.mp4"]
+    spans = labels["caf\u00e9.mp4"].spans["cup"]
+    assert [span.scene for span in spans] == ["caf\u00e9", "caf\u00e9", "caf\u00e9.mp4"]
+    assert [span.answer for span in spans] == ["yes", "no", "no"]
 
 
 @pytest.mark.parametrize(("text", "named"), [
@@ -70,6 +83,8 @@ def test_names_that_look_the_same_are_the_same(tmp_path):
      "csv:4: contradicts line 2: 'person' of 'a.mp4' is both yes and no at 4 s"),
     (HEAD + "a.mp4,0,9,person,yes\na.mp4,1,2,person,yes\na.mp4,8,10,person,no\n",
      "csv:4: contradicts line 2"),
+    (HEAD.strip() + ",clip\na.mp4,0,5,person,yes,one\na.mp4,4,6,person,yes,two\n",
+     "csv:3: overlaps line 2, which is of another clip: 'one', not 'two'"),
 ])
 def test_what_is_wrong_is_named(tmp_path, text, named):
     with pytest.raises(LabelError) as error:

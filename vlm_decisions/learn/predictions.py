@@ -1,56 +1,55 @@
-"""What the model says of recordings, group by group, beside what is true of them.
+"""What the model and the heads say of recordings, group by group, beside what is true of them.
 
 Recordings go through the sampler, the encoder, the heads and the running stream as in the
-runtime; every question is asked at every group. What was said is kept on disk, so that a stopped
+runtime; every question is asked at every group. The results are kept on disk, so that a stopped
 run goes on.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..frames import NS, Frame
+from ..decision import YES
+from ..frames import FPS, NS, Frame
 from ..questions import Question
 from ..runtime.heads import Head, answering_head
 from ..sim.clips import SIZE, drawing
 from ..sim.script import Script
 from ..sim.world import World
+from ..sources.labels import Labels
+from ..sources.truth import Truth, truth_of_world
 from .features import Bar, Store, engine_key, progress
-from .labels import Label
 from .recordings import Recording
 
-FPS, WINDOW_GROUPS = 8.0, 8
+WINDOW_GROUPS = 8
 SETTLED_S = 0.6  # after a change, before which either answer may be right
 LEAST_GROUPS = 4  # of history, before which motion cannot be told
 DESK_S = 12.0
 FIRST_SEED = 850_000_000  # neither trained on nor measured on by `study score`
 
-#: Of a question at a time: the answer, None where it is not known, and what must not be split.
-Truth = Callable[[str, float], tuple[bool | None, str]]
-
 
 @dataclass(frozen=True)
-class Watched:
-    """A recording and the truth of it."""
+class LabelledRecording:
+    """A recording and the truth of it, on the recording's own time."""
 
     recording: Recording
     truth: Truth
 
 
 @dataclass(frozen=True)
-class Heard:
+class Predictions:
     """What was said of one recording, N groups.
 
     t_s: when each group ends. fresh: it begins a new window. difference: by question the language
     model's logit(yes) - logit(no). head_p: by question P(yes) of its head, NaN where its window is
     too short. truth: by question 1, 0 or -1 (not known). settled: by question, the truth has been
-    so for SETTLED_S and there is history. unit: by question, the name of what must not be split.
+    so for SETTLED_S and there is history. scene: by question, the name of what must not be split.
     """
 
     name: str
@@ -60,51 +59,47 @@ class Heard:
     head_p: dict[str, np.ndarray]
     truth: dict[str, np.ndarray]
     settled: dict[str, np.ndarray]
-    unit: dict[str, np.ndarray]
+    scene: dict[str, np.ndarray]
 
 
-def labelled(recordings: Sequence[Recording], labels: Sequence[Label]) -> list[Watched]:
-    """Pair recordings with their labels."""
-    def truth_of(name: str) -> Truth:
-        own = [label for label in labels if label.source == name]
-
-        def truth(question: str, t_s: float) -> tuple[bool | None, str]:
-            for label in own:
-                if label.question == question and label.start_s <= t_s <= label.end_s:
-                    return label.answer, label.clip
-            return None, name
-
-        return truth
-
-    return [Watched(recording, truth_of(recording.name)) for recording in recordings]
+def labelled(recordings: Sequence[Recording], labels: Labels) -> list[LabelledRecording]:
+    """Pair recordings with their labels; those without any are left out."""
+    return [LabelledRecording(one, labels[one.name]) for one in recordings if one.name in labels]
 
 
-def desks(count: int, first_seed: int = FIRST_SEED) -> list[Watched]:
+def simulated_desks(count: int, first_seed: int = FIRST_SEED) -> list[LabelledRecording]:
     """Return `count` simulated desks of DESK_S seconds."""
     digest = drawing()
     return [_desk(first_seed + k, digest) for k in range(count)]
 
 
-def listen(engine: Any, watched: Sequence[Watched], questions: Sequence[Question],
-           heads: Sequence[Head], cache: Path | None = None) -> list[Heard]:
-    """Ask all questions about all recordings, with a progress bar."""
+def predict(engine: Any, recordings: Sequence[LabelledRecording], questions: Sequence[Question],
+            heads: Sequence[Head], cache: Path | None = None) -> list[Predictions]:
+    """Ask all questions about all recordings, with a progress bar.
+
+    Args:
+        engine: the model.
+        recordings: what is asked about.
+        questions: those of tier `heads` are answered by heads only.
+        heads: the loaded ones.
+        cache: folder where answers are kept between runs.
+    """
     asked = [q for q in questions if q.tier != "heads"]
     read = {q.id: head for q in questions if (head := answering_head(q, heads)) is not None}
     store = Store(cache, engine_key(engine), _weights(engine), FPS, WINDOW_GROUPS,
                   [(q.id, q.text, q.depth) for q in asked],
                   [(name, _head_key(head)) for name, head in read.items()])
-    heard = []
-    recordings = [one.recording for one in watched]
-    with progress(recordings, "asking") as bar:
-        for one in watched:
+    found = []
+    with progress([one.recording for one in recordings], "asking") as bar:
+        for one in recordings:
             recording = one.recording
             arrays = store.read(recording.name, recording.identity)
             if arrays is None:
                 arrays = _ask(engine, recording, asked, read, bar)
                 store.write(arrays, recording.name, recording.identity)
             bar.finish(recording)
-            heard.append(_with_truth(one, arrays, questions, asked, read))
-    return heard
+            found.append(_with_truth(one, arrays, questions, asked, read))
+    return found
 
 
 def _ask(engine: Any, recording: Recording, asked: Sequence[Question], read: Mapping[str, Head],
@@ -140,42 +135,43 @@ def _ask(engine: Any, recording: Recording, asked: Sequence[Question], read: Map
             "head_p": np.array(heads).reshape(count, len(read))}
 
 
-def _with_truth(one: Watched, arrays: dict[str, np.ndarray], questions: Sequence[Question],
-                asked: Sequence[Question], read: Mapping[str, Head]) -> Heard:
+def _with_truth(one: LabelledRecording, arrays: dict[str, np.ndarray],
+                questions: Sequence[Question], asked: Sequence[Question],
+                read: Mapping[str, Head]) -> Predictions:
     t_s, fresh = arrays["t_s"], arrays["fresh"]
     since = np.zeros(len(t_s), int)  # groups before this one in its window
     for i in range(1, len(t_s)):
         since[i] = 0 if fresh[i] else since[i - 1] + 1
     history = np.ones(len(t_s), bool) if one.recording.still else since >= LEAST_GROUPS - 1
-    truth, settled, unit = {}, {}, {}
+    truth, settled, scene = {}, {}, {}
+    stamps_ns = [round(t * NS) for t in t_s]
     for question in questions:
-        told = [one.truth(question.id, t) for t in t_s]
-        truth[question.id] = np.array([-1 if a is None else int(a) for a, _ in told], np.int8)
-        unit[question.id] = np.array([name for _, name in told])
-        steady = [all(one.truth(question.id, max(0.0, t - back))[0] == a
-                      for back in (SETTLED_S / 2, SETTLED_S)) for t, (a, _) in zip(t_s, told)]
-        settled[question.id] = np.array(steady, bool) & history & (truth[question.id] >= 0)
-    return Heard(one.recording.name, t_s, fresh,
-                 {q.id: arrays["difference"][:, k] for k, q in enumerate(asked)},
-                 {name: arrays["head_p"][:, k] for k, name in enumerate(read)},
-                 truth, settled, unit)
+        spans = [one.truth.at(question.id, t_ns) for t_ns in stamps_ns]
+        truth[question.id] = np.array(
+            [-1 if span is None else span.answer == YES for span in spans], np.int8)
+        scene[question.id] = np.array([
+            one.recording.name if span is None else str(span.scene) for span in spans])
+        steady = [one.truth.settled(question.id, t_ns, SETTLED_S) for t_ns in stamps_ns]
+        settled[question.id] = np.array(steady, bool) & history
+    return Predictions(one.recording.name, t_s, fresh,
+                       {q.id: arrays["difference"][:, k] for k, q in enumerate(asked)},
+                       {name: arrays["head_p"][:, k] for k, name in enumerate(read)},
+                       truth, settled, scene)
 
 
-def _desk(seed: int, digest: str) -> Watched:
+def _desk(seed: int, digest: str) -> LabelledRecording:
     world = World(seed, Script.random(seed, DESK_S, (1.8, 3.2)))
     name = f"desk_{seed}"
+    times_s = np.arange(int(DESK_S * FPS)) / FPS
 
     def frames() -> Iterator[Frame]:
         # A world of its own: it keeps its drawn backgrounds, and there are many desks.
         drawn = World(seed, world.script)
-        for k in range(int(DESK_S * FPS)):
-            yield Frame(drawn.render(k / FPS, *SIZE), round(k / FPS * NS))
+        for t_s in times_s:
+            yield Frame(drawn.render(t_s, *SIZE), round(t_s * NS))
 
-    def truth(question: str, t_s: float) -> tuple[bool | None, str]:
-        answer = world.truth(min(t_s, DESK_S - 1e-6)).get(question)
-        return (None if answer is None else answer == "yes"), name
-
-    return Watched(Recording(name, digest, frames, duration_s=DESK_S), truth)
+    return LabelledRecording(Recording(name, digest, frames, duration_s=DESK_S),
+                             truth_of_world(world, times_s, name))
 
 
 def _weights(engine: Any) -> object:

@@ -1,0 +1,122 @@
+"""Quantised checkpoints: exact against mlx-vlm's own packed forward, in the dtype that is asked."""
+
+import json
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+import pytest
+from mlx.utils import tree_flatten, tree_map
+from tiny import encoded, write_checkpoint
+
+from vlm_decisions.engine import CheckpointError, Engine, Query, memory
+from vlm_decisions.lab.reference import full_sequence
+
+ASK = [Query("Is a person present?"), Query("Which?", ("cup", "phone on a desk")),
+       Query("Is the person holding a phone?")]  # fmt: skip
+MODES = {
+    "4-bit": {"group_size": 64, "bits": 4, "mode": "affine"},
+    "8-bit": {"group_size": 64, "bits": 8, "mode": "affine"},
+    "3-bit": {"group_size": 32, "bits": 3, "mode": "affine"},
+    "mxfp4": {"group_size": 32, "bits": 4, "mode": "mxfp4"},
+    "nvfp4": {"group_size": 16, "bits": 4, "mode": "nvfp4"},
+    "mxfp8": {"group_size": 32, "bits": 8, "mode": "mxfp8"},
+    "mixed": {"group_size": 64, "bits": 4, "mode": "affine"},
+}
+
+
+def quantised(folder, mode, family="qwen3_5", dtype=mx.bfloat16):
+    """Write a small checkpoint as mlx_vlm.convert does: packed layers, bfloat16 for the rest."""
+    source = write_checkpoint(folder, family, num_hidden_layers=2)
+    model = Engine.load(str(source), warm=False).model
+    how = MODES[mode]
+    wider = {"group_size": 32, "bits": 8, "mode": "affine"}
+    stated = dict(how)
+
+    def choose(path, module):
+        if "vision" in path or not hasattr(module, "to_quantized"):
+            return False
+        if mode == "mixed" and ("down_proj" in path or "embed_tokens" in path):
+            stated[path] = wider
+            return wider
+        return how
+
+    model.update(tree_map(lambda value: value.astype(dtype), model.parameters()))
+    nn.quantize(model, class_predicate=choose)
+    mx.save_safetensors(
+        str(folder / "model.safetensors"), dict(tree_flatten(model.parameters()))
+    )
+    values = json.loads((folder / "config.json").read_text())
+    values["quantization"] = values["quantization_config"] = stated
+    (folder / "config.json").write_text(json.dumps(values))
+    return folder
+
+
+def packed_model(folder):
+    """mlx-vlm's own model of the same packed weights, with float32 for what is not packed."""
+    from mlx_vlm.utils import load_model
+
+    def wide(value):
+        return value.astype(mx.float32) if mx.issubdtype(value.dtype, mx.floating) else value
+
+    model = load_model(folder)
+    model.update(tree_map(wide, model.parameters()))
+    return model
+
+
+def worst(a, b):
+    return max(np.abs(x - y).max() for x, y in zip(a, b, strict=True))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_exact_against_the_packed_forward_of_mlx_vlm(tmp_path, mode):
+    folder = quantised(tmp_path, mode)
+    engine = Engine.load(str(folder), warm=False)
+    assert engine.dtype == "float32"
+    groups, times_s = encoded(engine, 2)
+    got = [r.probabilities for r in engine.window(groups, times_s).ask(ASK)]
+    engine.model = packed_model(folder)
+    want = [full_sequence(engine, groups, times_s, query).probabilities for query in ASK]
+    assert worst(got, want) < 1e-4
+
+
+@pytest.mark.parametrize("mode", ["mixed", "mxfp4"])
+def test_packed_weights_where_memory_does_not_allow_more(tmp_path, monkeypatch, mode):
+    folder = quantised(tmp_path, mode)
+    unpacked = Engine.load(str(folder), warm=False)
+    assert unpacked.remarks == []
+    held = sum(v.nbytes for _, v in tree_flatten(unpacked.model.parameters()))
+    monkeypatch.setattr(memory, "free_bytes", lambda: (256 << 20) + held * 3 // 4)
+    packed = Engine.load(str(folder), warm=False)
+    assert sum(v.nbytes for _, v in tree_flatten(packed.model.parameters())) < 0.75 * held
+    assert packed.dtype == "float32"
+    assert packed.fingerprint == unpacked.fingerprint
+    assert "unpacked anew in each pass, which is slow" in " ".join(packed.remarks)
+    groups, times_s = encoded(packed, 2)
+    answers = [[r.probabilities for r in engine.window(groups, times_s).ask(ASK)]
+               for engine in (packed, unpacked)]  # fmt: skip
+    assert worst(*answers) < 1e-4
+    one = [[r.probabilities for r in engine.window(groups, times_s).ask(ASK[:1])]
+           for engine in (packed, unpacked)]  # fmt: skip
+    assert worst(*one) < 1e-4
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_the_dtype_is_honoured_and_told(tmp_path, dtype):
+    engine = Engine.load(str(quantised(tmp_path, "4-bit")), dtype=dtype, warm=False)
+    assert engine.dtype == dtype
+    assert str(engine.checkpoint.dtype).endswith(dtype)
+    group, _ = encoded(engine, 1)
+    assert str(group[0].features.dtype).endswith(dtype)
+    assert any("slower than float32" in remark for remark in engine.remarks) == (
+        dtype != "float32"
+    )
+
+
+def test_a_packing_that_does_not_fit_its_weights(tmp_path):
+    folder = quantised(tmp_path, "4-bit")
+    values = json.loads((folder / "config.json").read_text())
+    values["quantization"] = {"group_size": 64, "bits": 8}
+    (folder / "config.json").write_text(json.dumps(values))
+    with pytest.raises(CheckpointError, match="stated to be packed with 8 bits in groups of 64"):
+        Engine.load(str(folder))

@@ -1,0 +1,210 @@
+"""Questions and prompt lines as passes over a state: what streams, windows and images share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any, Final
+
+import mlx.core as mx
+import numpy as np
+
+from .decoder import Decoder
+from .errors import EngineError, GroupError, QueryError
+from .forward import EMPTY_TREE, Line, check_context, join, run
+from .positions import group_layout, group_span, text_positions
+from .prompt import PromptError, PromptTemplate, QuestionTokens
+from .readout import Query, Readout, read
+from .state import State
+from .tree import Tree, build_tree
+from .vision import VisionGroup
+
+TREES_KEPT: Final = 64  # sets of questions whose tree is remembered
+
+
+@dataclass(frozen=True)
+class Questions:
+    """A batch of questions, ready to run: their tokens, packed, and the depth of each."""
+
+    tokens: tuple[QuestionTokens, ...]
+    tree: Tree
+    depths: tuple[int, ...]
+
+
+class Asking:
+    """A decoder and a tokenizer: makes prompt lines and questions, and runs them over a state.
+
+    fingerprint: of the vision weights whose groups are accepted.
+    """
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        tokenizer: Any,
+        fingerprint: str,
+        *,
+        outer_vision_tokens: bool = False,
+    ) -> None:
+        """Start with nothing remembered; outer_vision_tokens: see PromptTemplate."""
+        self.decoder, self.tokenizer, self.fingerprint = decoder, tokenizer, fingerprint
+        self.outer_vision_tokens = outer_vision_tokens
+        self.n_layers = decoder.n_layers
+        self._templates: dict[str, PromptTemplate] = {}
+        self._questions: dict[tuple, QuestionTokens] = {}
+        self._trees: dict[tuple, Tree] = {}
+
+    # ---- asking --------------------------------------------------------------------------------
+
+    def template(self, media: str = "video") -> PromptTemplate:
+        """Return the prompt template of the checkpoint for ``video`` or ``image``."""
+        if media not in self._templates:
+            self._templates[media] = PromptTemplate(
+                self.tokenizer, media=media, outer_vision_tokens=self.outer_vision_tokens
+            )
+        return self._templates[media]
+
+    def question(self, query: Query, media: str = "video") -> QuestionTokens:
+        """Token ids of a query, remembered; raises QueryError."""
+        try:
+            key = (media, query.text, tuple(query.options or ()))
+            known = key in self._questions
+        except TypeError as error:
+            raise QueryError(f"a question's options are a list of texts: {error}") from error
+        if not known:
+            try:
+                tokens = self.template(media).question(query.text, query.options)
+            except PromptError as error:
+                raise QueryError(str(error)) from error
+            if len(self._questions) >= 4096:
+                self._questions.clear()
+            self._questions[key] = tokens
+        return self._questions[key]
+
+    def questions(
+        self, queries: Sequence[Query], max_depth: int | None = None, media: str = "video"
+    ) -> Questions:
+        """Pack ``queries``; raises QueryError if there is none or one cannot be asked."""
+        if not queries:
+            raise QueryError("no question was given")
+        for query in queries:
+            # The runtime's questions have what a Query has, and more: they are as good.
+            if not all(hasattr(query, name) for name in ("text", "options", "depth")):
+                raise QueryError(f"a question must be a Query, not {type(query).__name__}")
+        limit = max_depth or self.n_layers
+        depths = tuple(self.check_depth(query.depth, limit) or limit for query in queries)
+        tokens = tuple(self.question(query, media) for query in queries)
+        key = tuple(tuple(question.ids) for question in tokens)
+        if key not in self._trees:
+            if len(self._trees) >= TREES_KEPT:
+                self._trees.pop(next(iter(self._trees)))
+            self._trees[key] = build_tree(key)
+        return Questions(tokens, self._trees[key], depths)
+
+    def check_depth(self, depth: int | None, limit: int | None = None) -> int | None:
+        """Return ``depth`` if it is None or a number of layers there is, else raise QueryError."""
+        limit = limit or self.n_layers
+        if depth is None:
+            return None
+        whole = isinstance(depth, Integral) and not isinstance(depth, bool)
+        if not whole or not 1 <= depth <= limit:
+            raise QueryError(
+                f"depth {depth!r}: it must be a whole number, and the state has layers 1 to {limit}"
+            )
+        return int(depth)
+
+    def run(
+        self,
+        state: State,
+        lines: Sequence[Line],
+        questions: Questions | None = None,
+        *,
+        hidden: bool = False,
+    ) -> list[Readout]:
+        """Append ``lines`` to ``state`` and answer ``questions`` behind them, in one pass."""
+        line = join(lines)
+        if questions is None:
+            run(self.decoder, state, line)
+            mx.eval(state.arrays())
+            return []
+        out = run(self.decoder, state, line, questions.tree, questions.depths, trace=hidden)
+        answers = [question.answer_ids for question in questions.tokens]
+        mx.eval(out.hidden, out.trace or [], state.arrays())
+        return read(self.decoder, out.hidden, answers, questions.depths, out.trace)
+
+    # ---- lines ---------------------------------------------------------------------------------
+
+    def header_line(self, media: str) -> Line:
+        """Line of what stands before the first group."""
+        ids = np.array(self.template(media).header_ids, np.int32)
+        return Line(ids, text_positions(0, np.arange(len(ids))), [], len(ids))
+
+    def group_line(
+        self, group: VisionGroup, t_s: float, position: int, media: str = "video"
+    ) -> Line:
+        """Line of one group that starts at ``position``; raises GroupError for a bad time."""
+        try:
+            ids = np.array(self.template(media).group_ids(t_s, group.n_tokens), np.int32)
+        except PromptError as error:
+            raise GroupError(str(error)) from error
+        before = len(ids) - group.n_tokens - 1
+        return Line(
+            ids,
+            group_layout(before, *group.grid) + np.int32(position),
+            [(before, group.features, group.deep)],
+            group_span(before, *group.grid),
+        )
+
+    def check_groups(self, groups: Sequence[VisionGroup]) -> None:
+        """Raise GroupError unless the groups are this model's and of one frame size."""
+        for group in groups:
+            if not isinstance(group, VisionGroup):
+                raise GroupError(f"a group must be an encoded one, not {type(group).__name__}")
+            if group.source != self.fingerprint:
+                raise GroupError(
+                    f"a group was encoded by the model {group.source or 'unknown'}, this one is "
+                    f"{self.fingerprint}"
+                )
+            if group.grid != groups[0].grid:
+                raise GroupError(
+                    f"a group of {group.grid[0]} x {group.grid[1]} visual tokens after one of "
+                    f"{groups[0].grid[0]} x {groups[0].grid[1]}: the frame size changed"
+                )
+
+    def check_room(self, lines: Sequence[Line], state: State | None = None) -> None:
+        """Raise ContextError if the lines do not fit the model's context."""
+        state = state or State([])
+        check_context(self.decoder, state, sum(len(line) for line in lines), EMPTY_TREE.longest)
+
+
+class Prefix:
+    """A window of groups, or an image, that may be asked several times; computed once."""
+
+    def __init__(self, asking: Asking, lines: list[Line], media: str) -> None:
+        """Keep the lines; they go through the model with the first questions."""
+        self._asking, self._lines, self.media = asking, lines, media
+        self._whole = tuple(lines)
+        self.state = asking.decoder.fresh_state()
+        asking.check_room(lines)
+
+    def ask(self, queries: Sequence[Query], *, hidden: bool = False) -> list[Readout]:
+        """Answer ``queries`` about this prefix; raises QueryError, ContextError."""
+        return self._run(self._asking.questions(queries, None, self.media), hidden)
+
+    def prefill(self) -> None:
+        """Compute the state now instead of with the first questions."""
+        if self._lines:
+            self._run(None, False)
+
+    def _run(self, questions: Questions | None, hidden: bool) -> list[Readout]:
+        try:
+            out = self._asking.run(self.state, self._lines, questions, hidden=hidden)
+        except EngineError:
+            raise  # refused before anything was computed
+        except BaseException:
+            # A pass that failed or was interrupted half way leaves layers of different length.
+            self.state = self._asking.decoder.fresh_state()
+            self._lines = list(self._whole)
+            raise
+        self._lines = []
+        return out

@@ -1,0 +1,20 @@
+"""A checkpoint's JSON files, each an object."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from .errors import CheckpointError
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object; raises CheckpointError."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"cannot read {path} as JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{path} is not a JSON object")
+    return value

@@ -1,0 +1,245 @@
+"""A checkpoint's config.json as mlx-vlm's model classes take it, or a refusal by name.
+
+Checkpoints state the same thing in several forms (what transformers 4 and 5 write differs), and a
+model class silently ignores what it does not know. So the forms are brought to one, and a stated
+value that changes the model and is not implemented is refused.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from .errors import CheckpointError
+from .families import FAMILIES, Family, family_of
+from .json_object import read_json
+
+PLAIN_ROPE: Final = ("default", "mrope")
+MODES: Final = {"affine": (2, 3, 4, 5, 6, 8), "mxfp4": (4,), "nvfp4": (4,), "mxfp8": (8,)}
+_OFF: Final = (None, False, 0, 0.0, [], {})
+# Stated values that every family's layers are built for; what is not stated is one of them.
+_TEXT: Final[Mapping[str, tuple]] = {
+    "hidden_act": ("silu",),
+    "use_sliding_window": _OFF,
+    "attn_logit_softcapping": _OFF,
+    "final_logit_softcapping": _OFF,
+    "mlp_bias": _OFF,
+    "use_final_norm": (True,),
+    "residual_multiplier": (1, 1.0, None),
+    "embedding_multiplier": (1, 1.0, None),
+    "logits_scaling": (1, 1.0, None),
+}
+_NOT_ROPE: Final = ("rope_parameters", "rope_scaling", "rope_theta", "partial_rotary_factor")
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """A checkpoint's configuration.
+
+    values: for mlx-vlm's ``ModelConfig.from_dict``. quantization: MLX's packing of the weights
+    (group_size, bits, mode and exceptions by path), None for plain weights. tied: what is stated
+    about the output matrix being the embedding's, None where nothing is.
+    """
+
+    family: Family
+    values: dict[str, Any]
+    quantization: dict[str, Any] | None
+    tied: bool | None
+
+
+def read_config(folder: Path) -> ModelConfig:
+    """Read and check the config.json in ``folder``; raises CheckpointError, FamilyError."""
+    path = folder / "config.json"
+    raw = copy.deepcopy(read_json(path))
+    kind = raw.get("model_type")
+    if isinstance(kind, str) and kind.removesuffix("_text") != kind:
+        if kind.removesuffix("_text") in FAMILIES:
+            raise CheckpointError(_text_only(path))
+    family = family_of(kind)
+    vision = raw.get("vision_config")
+    if not vision:
+        raise CheckpointError(_text_only(path))
+    text = raw.get("text_config")
+    if text is None and family.flat_text:
+        text = {key: value for key, value in raw.items() if not isinstance(value, dict)}
+        text.update({key: raw[key] for key in _NOT_ROPE if key in raw})
+    for name, part in (("text_config", text), ("vision_config", vision)):
+        if not isinstance(part, dict):
+            raise CheckpointError(f"{path} has no {name}")
+    quantization = _quantization(folder, path, raw, text)
+    stated = (raw.get("tie_word_embeddings"), text.get("tie_word_embeddings"))
+    _check(path, text, {**_TEXT, **family.text_values})
+    _check(path, vision, {"hidden_act": (family.vision_act,), **family.vision_values})
+    _check_windows(path, text, family)
+    _rope(path, text, family)
+    _vision(path, vision, family)
+    if "num_local_experts" in text:  # transformers 5's name for it
+        text.setdefault("num_experts", text["num_local_experts"])
+    for key, value in family.text_defaults.items():
+        if text.get(key) is None:
+            text[key] = value
+    values = {key: value for key, value in raw.items() if "quantization" not in key}
+    values.update(text_config=text, vision_config=vision, model_type=family.model_type)
+    outer, inner = stated
+    # Written both ways by some versions: then the weights tell.
+    tied = None if outer is False and inner else inner if outer is None else outer
+    return ModelConfig(family, values, quantization, tied)
+
+
+def _text_only(path: Path) -> str:
+    return (
+        f"{path} describes a language model without a vision tower; "
+        f"a checkpoint with one is needed ({', '.join(sorted(FAMILIES))})"
+    )
+
+
+def _check(path: Path, part: Mapping[str, Any], allowed: Mapping[str, tuple]) -> None:
+    for key, values in allowed.items():
+        if key in part and part[key] is not None and part[key] not in values:
+            good = ", ".join(dict.fromkeys(repr(v) for v in values if v not in (None, [], {})))
+            raise CheckpointError(
+                f"{path} states {key} {part[key]!r}, which is not implemented"
+                + (f" (implemented: {good})" if good else "")
+            )
+
+
+def _check_windows(path: Path, text: dict[str, Any], family: Family) -> None:
+    """Refuse attention that does not see the whole sequence, and other patterns of layers."""
+    if text.get("sliding_window") and text.get("use_sliding_window") is not False:
+        raise CheckpointError(
+            f"{path} states sliding_window {text['sliding_window']}, which is not implemented: "
+            "every layer sees the whole sequence"
+        )
+    kinds = text.get("layer_types")
+    if not kinds:
+        return
+    known = family.layer_types
+    other = sorted({str(kind) for kind in kinds} - set(known))
+    if other:
+        raise CheckpointError(
+            f"{path} states layer_types {', '.join(other)}, which are not implemented "
+            f"(implemented: {', '.join(known)})"
+        )
+    if len(kinds) != text.get("num_hidden_layers"):
+        raise CheckpointError(
+            f"{path} states {len(kinds)} layer_types for {text.get('num_hidden_layers')} layers"
+        )
+    if len(known) == 1:
+        return
+    if "full_attention" not in kinds:
+        raise CheckpointError(f"{path} has no full-attention layer, so it has no positions")
+    every = kinds.index("full_attention") + 1
+    regular = [known[(i + 1) % every == 0] for i in range(len(kinds))]
+    if list(kinds) != regular or text.get("full_attention_interval", every) != every:
+        raise CheckpointError(
+            f"{path} states layer_types that are not one full-attention layer in every "
+            f"{text.get('full_attention_interval', every)}, which is not implemented"
+        )
+    text["full_attention_interval"] = every
+
+
+def _rope(path: Path, text: dict[str, Any], family: Family) -> None:
+    """Bring the forms of the rotary positions to the one that the family's module reads."""
+    stated = [text.get(key) for key in ("rope_parameters", "rope_scaling")]
+    rope: dict[str, Any] = {}
+    for part in stated:
+        if part and not isinstance(part, dict):
+            raise CheckpointError(f"{path} states rotary positions {part!r}: not an object")
+        rope.update({key: value for key, value in (part or {}).items() if key not in rope})
+    if any(isinstance(value, dict) for value in rope.values()):
+        raise CheckpointError(f"{path} states rotary positions by layer: not implemented")
+    for key in ("rope_type", "type"):
+        if rope.get(key, "default") not in PLAIN_ROPE:
+            raise CheckpointError(
+                f"{path} states the rope type {rope[key]!r}, which is not implemented "
+                f"(implemented: {', '.join(PLAIN_ROPE)})"
+            )
+    for key in ("rope_theta", "partial_rotary_factor"):
+        if key in text and rope.setdefault(key, text[key]) != text[key]:
+            raise CheckpointError(f"{path} states {key} {text[key]!r} and {rope[key]!r}")
+    if rope.get("rope_theta") is None:
+        raise CheckpointError(f"{path} states no rope_theta")
+    if rope.setdefault("mrope_interleaved", family.interleaved) != family.interleaved:
+        raise CheckpointError(
+            f"{path} states mrope_interleaved {rope['mrope_interleaved']!r}, which is not "
+            f"implemented for {family.model_type}"
+        )
+    factor = rope.setdefault("partial_rotary_factor", family.partial_rotary)
+    if not family.rope_in_parameters and factor != 1.0:
+        raise CheckpointError(
+            f"{path} states partial_rotary_factor {factor!r}, which is not implemented for "
+            f"{family.model_type}"
+        )
+    section = rope.get("mrope_section")
+    head = text.get("head_dim") or family.text_defaults.get("head_dim") or (
+        text.get("hidden_size", 0) // (text.get("num_attention_heads") or 1)
+    )
+    if not isinstance(section, list) or 2 * sum(section) != int(head * factor):
+        raise CheckpointError(
+            f"{path} states mrope_section {section!r}, which must be a list of numbers that add "
+            f"up to half the rotated dimensions of a head ({int(head * factor)})"
+        )
+    rope["type"] = "default"
+    rope.pop("rope_type", None)
+    for key in _NOT_ROPE:
+        text.pop(key, None)
+    if family.rope_in_parameters:
+        text["rope_parameters"] = rope
+    else:
+        text["rope_theta"], text["rope_scaling"] = rope["rope_theta"], rope
+
+
+def _vision(path: Path, vision: dict[str, Any], family: Family) -> None:
+    kind = vision.get("model_type", family.model_type)
+    if kind not in family.vision_types:
+        raise CheckpointError(
+            f"{path} states a vision tower of the type {kind!r}; {family.model_type} has "
+            f"{', '.join(family.vision_types)}"
+        )
+    vision["model_type"] = family.model_type
+    for key in ("patch_size", "temporal_patch_size"):
+        if isinstance(vision.get(key), list) and len(set(vision[key])) == 1:
+            vision[key] = vision[key][0]
+    rope = vision.get("rope_parameters") or {}
+    kind, theta = rope.get("rope_type", "axial"), rope.get("rope_theta", 10000)
+    if kind not in ("axial", "default") or theta != 10000:
+        raise CheckpointError(
+            f"{path} states rotary positions {kind!r} with theta {theta!r} for the vision tower, "
+            "which are not implemented (implemented: 'axial' with 10000)"
+        )
+
+
+def _quantization(
+    folder: Path, path: Path, raw: dict[str, Any], text: dict[str, Any]
+) -> dict[str, Any] | None:
+    """Return MLX's packing, or refuse another; None where there is none."""
+    keys = ("quantization", "quantization_config")
+    stated = [part[key] for part in (raw, text) for key in keys if part.get(key)]
+    other = folder / "hf_quant_config.json"
+    if not stated and other.exists():
+        stated = [{"quant_method": "modelopt", **read_json(other)}]
+    if not stated:
+        return None
+    packing = stated[0]
+    if not isinstance(packing, dict):
+        raise CheckpointError(f"{path} states a quantisation {packing!r}: not an object")
+    if "group_size" not in packing or "bits" not in packing:
+        method = packing.get("quant_method", "unknown")
+        raise CheckpointError(
+            f"{path} states quantisation by {method!r}, which is not implemented "
+            f"(implemented: MLX's own, as mlx_vlm.convert writes it: {', '.join(MODES)})"
+        )
+    for name, one in (("", packing), *packing.items()):
+        if isinstance(one, dict):
+            mode, bits = one.get("mode", packing.get("mode", "affine")), one.get("bits")
+            if bits is not None and bits not in MODES.get(mode, ()):
+                where = f" of {name}" if name else ""
+                raise CheckpointError(
+                    f"{path} states {bits}-bit quantisation{where} in the mode {mode!r}, which is "
+                    f"not implemented (implemented: "
+                    f"{'; '.join(f'{m} {b}' for m, b in MODES.items())})"
+                )
+    return packing

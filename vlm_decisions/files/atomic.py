@@ -1,0 +1,45 @@
+"""Files that are written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+
+@contextmanager
+def replacing(path: str | os.PathLike) -> Iterator[IO[bytes]]:
+    """
+    Open a file for writing that takes the place of `path` when the block ends without an error.
+
+    Else `path` stays as it was. A link stays a link, and the permissions of a file that is replaced
+    stay its own. Raises OSError.
+    """
+    target = Path(os.path.realpath(path))
+    mode = target.stat().st_mode & 0o777 if target.exists() else 0o644
+    handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, mode)
+        os.replace(temporary, target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def write_text(path: str | os.PathLike, text: str) -> None:
+    """Write `text` as UTF-8. Raises OSError."""
+    with replacing(path) as file:
+        file.write(text.encode("utf-8"))
+
+
+def write_json(path: str | os.PathLike, value: Any) -> None:
+    """Write `value` as indented JSON. Raises OSError."""
+    write_text(path, json.dumps(value, indent=2) + "\n")
