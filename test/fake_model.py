@@ -13,10 +13,12 @@ class FakeStream:
 
     def __init__(self, engine: FakeModel, window_groups: int) -> None:
         self.engine, self.window_groups = engine, window_groups
-        self.n_groups = 0
+        self.history: list[SimpleNamespace] = []
 
-    def append(self, group, t_s: float) -> None:
-        self.n_groups = min(self.n_groups + 1, self.window_groups)
+    def append(self, group, stamps_ns) -> None:
+        start_ns, end_ns = stamps_ns
+        timed = SimpleNamespace(group=group, t_start_ns=start_ns, t_end_ns=end_ns)
+        self.history = [*self.history, timed][-self.window_groups :]
 
     def ask(self, queries):
         self.engine.asked += [query.text for query in queries]
@@ -27,7 +29,10 @@ class FakeStream:
                                 depth=query.depth or 4) for query in queries]
 
     def reset(self) -> None:
-        self.n_groups = 0
+        self.history = []
+
+    def start_over(self) -> None:
+        pass
 
     def idle(self) -> bool:
         return False

@@ -135,30 +135,53 @@ class FakeEngine:
         return [entry for entry in self.log if entry[0] == what]
 
 
+@dataclass
+class Timed:
+    """A group in a stream."""
+
+    group: Vision
+    t_start_ns: int
+    t_end_ns: int
+
+
 class FakeStream:
-    """Holds what was appended, up to two windows."""
+    """
+    Holds what was appended, up to two windows. As in the engine's, appending is lazy.
+
+    A group is logged as appended, and costs `append_s`, when it goes through the model: with the
+    next questions. A fault ("append" when it is appended, "pass" in the model) leaves the groups.
+    """
 
     def __init__(self, engine: FakeEngine, window_groups: int) -> None:
         self.engine, self.window_groups = engine, window_groups
-        self.groups: list[tuple[Vision, float]] = []
+        self.history: list[Timed] = []
+        self.done = 0
+        self.origin_ns = 0
         self.idles = 0
 
-    @property
-    def n_groups(self) -> int:
-        return len(self.groups)
-
-    def append(self, group, t_s):
-        self.engine._spend("append", self.engine.append_s, group.serial, t_s)
-        if self.groups and t_s <= self.groups[-1][1]:
+    def append(self, group, stamps_ns):
+        if "append" in self.engine.fail:
+            raise self.engine.fail["append"]
+        timed = Timed(group, *stamps_ns)
+        if self.history and timed.t_end_ns <= self.history[-1].t_end_ns:
             raise ValueError("group times must grow")
-        self.groups.append((group, t_s))
-        if len(self.groups) > 2 * self.window_groups:
-            self.groups = self.groups[-self.window_groups :]
+        if not self.history:
+            self.origin_ns = timed.t_start_ns
+        if len(self.history) - self.done >= self.window_groups:
+            self.history, self.done = self.history[-self.window_groups :], 0
+        self.history.append(timed)
+        if len(self.history) > 2 * self.window_groups:
+            self.history = self.history[-self.window_groups :]
+            self.done = max(0, self.done - self.window_groups - 1)
 
     def ask(self, queries):
-        if not self.groups:
+        if not self.history:
             raise ValueError("no groups")
         engine = self.engine
+        for timed in self.history[self.done :]:
+            middle_s = (timed.t_start_ns + timed.t_end_ns - 2 * self.origin_ns) / (2 * NS)
+            engine._spend("pass", engine.append_s, timed.group.serial, middle_s)
+        self.done = len(self.history)
         seconds = engine.ask_s + engine.each_s * len(queries)
         engine._spend("ask", seconds, tuple(query.text for query in queries))
         for query in queries:
@@ -167,14 +190,18 @@ class FakeStream:
         return [self._readout(query) for query in queries]
 
     def _readout(self, query) -> Readout:
-        value = self.engine.answer(query.text, self.groups[-1][0])
+        value = self.engine.answer(query.text, self.history[-1].group)
         if query.options:
             return Readout(np.asarray(value, float))
         return Readout(np.array([np.log(value) - np.log1p(-value), 0.0]))
 
     def reset(self):
         self.engine._spend("reset", 0.0)
-        self.groups = []
+        self.history, self.done = [], 0
+
+    def start_over(self):
+        self.engine._spend("reset", 0.0)
+        self.history, self.done = self.history[-self.window_groups :], 0
 
     def idle(self):
         self.engine.log.append(("idle",))

@@ -211,7 +211,7 @@ def test_a_pass_that_fails_half_way_starts_over(stream, monkeypatch, fault):
     rebuilt = stream.engine.stream(2)
     for group, t_s in zip((*groups, groups[0]), (*times_s, times_s[-1] + 0.25), strict=True):
         rebuilt.append(group, t_s)
-    rebuilt.ask(ASK)
+        rebuilt.ask(ASK)
 
     def fail(x):
         raise fault

@@ -203,3 +203,47 @@ def test_asking_many_does_not_copy_the_state():
     assert mx.get_active_memory() - before < 1 << 20  # nothing stays behind
     copies = 64 * prefix.state.nbytes()
     assert extra < 0.5 * copies, (extra, copies)
+
+
+def test_the_stream_keeps_the_stamps_and_states_times_from_its_first_frame():
+    engine = tiny_engine()
+    groups, times_s = encoded(engine, 6)
+    start_ns = 1_764_000_000_123_456_789
+    stamps = [(start_ns + k * 250_000_000, start_ns + k * 250_000_000 + 125_000_000)
+              for k in range(6)]
+    stamped, counted = engine.stream(8), engine.stream(8)
+    for group, both, t_s in zip(groups, stamps, times_s, strict=True):
+        stamped.append(group, both)
+        counted.append(group, t_s)
+    assert [(one.t_start_ns, one.t_end_ns) for one in stamped.history] == stamps
+    assert [one.group for one in stamped.history] == groups
+    assert stamped.times_s == counted.times_s == tuple(0.0625 + 0.25 * k for k in range(6))
+    with pytest.raises(GroupError, match="does not come after"):
+        stamped.append(groups[0], stamps[2])
+    with pytest.raises(GroupError, match="in order"):
+        engine.stream(8).append(groups[0], (2, 1))
+
+
+def test_what_nobody_asks_about_costs_no_pass_and_a_late_question_sees_a_window(monkeypatch):
+    engine = tiny_engine()
+    groups, times_s = encoded(engine, 13)
+    stream, passes, run = engine.stream(4), [], engine.run
+    monkeypatch.setattr(engine, "run", lambda state, lines, *rest, **more: (
+        passes.append(len(lines)) or run(state, lines, *rest, **more)))
+    for group, t_s in zip(groups, times_s, strict=True):
+        stream.append(group, t_s)
+    assert passes == [] and stream.rebuilds == 0 and 4 <= stream.n_groups <= 8
+    assert_exact(stream, stream.ask(QUERIES, hidden=True))
+
+
+def test_starting_over_keeps_the_last_window_and_is_exact():
+    engine = tiny_engine()
+    groups, times_s = encoded(engine, 7)
+    stream = engine.stream(4)
+    for group, t_s in zip(groups[:6], times_s, strict=False):
+        stream.append(group, t_s)
+        stream.ask(QUERIES)
+    stream.start_over()
+    assert stream.groups == tuple(groups[2:6])
+    stream.append(groups[6], times_s[6])
+    assert_exact(stream, stream.ask(QUERIES, hidden=True))

@@ -83,7 +83,8 @@ class Eye(FakeEngine):
     def window(self, groups, times_s):
         self.log.append(("window", tuple(round(t, 3) for t in times_s)))
         stream = FakeStream(self, 8)
-        stream.groups = list(zip(groups, times_s))
+        for group, t_s in zip(groups, times_s, strict=True):
+            stream.append(group, (round(t_s * NS), round(t_s * NS)))
         return stream
 
 
@@ -246,11 +247,11 @@ def test_modes_keep_the_events_whose_questions_are_left():
 def test_recent_frames_are_those_one_second_apart():
     stream = RecentStream(SimpleNamespace(), 3, 1.0)
     for k in range(20):
-        stream.append(k, 0.25 * k)
-    assert [t for t, _ in stream.chosen()] == [2.75, 3.75, 4.75] and stream.n_groups == 9
+        stream.append(k, (k * NS // 4 - NS // 8, k * NS // 4))
+    assert [kept.group for kept in stream.chosen()] == [11, 15, 19] and len(stream.history) == 9
     stream.reset()
-    stream.append(0, 9.0)
-    assert [t for t, _ in stream.chosen()] == [9.0]  # no older one is there yet
+    stream.append(0, (9 * NS, 9 * NS))
+    assert [kept.group for kept in stream.chosen()] == [0]  # no older one is there yet
 
 
 def test_an_engine_is_metered_by_group():
@@ -258,8 +259,8 @@ def test_an_engine_is_metered_by_group():
     engine = MeteredEngine(Eye(answer=answer), timer=lambda: float(next(ticks)))
     stream = engine.stream(8, "stream")
     image = np.zeros((8, 8, 3), np.uint8)
-    for t_s in (0.1, 0.3):
-        stream.append(engine.encode([image, image]), t_s)
+    for t_ns in (NS, 2 * NS):
+        stream.append(engine.encode([image, image]), (t_ns, t_ns))
         stream.idle()
     assert engine.spent_s["encode"] == [1.0, 1.0] and engine.turns == [[2.0, 1.0], [2.0, 1.0]]
     assert engine.fingerprint == "f00d" and engine.calls("idle")

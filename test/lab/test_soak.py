@@ -16,9 +16,9 @@ from vlm_decisions import cli
 from vlm_decisions.lab.bench.soak import Soak
 from vlm_decisions.lab.bench.soak_images import ENCODINGS, encoded
 from vlm_decisions.lab.bench.soak_rig import bench_soak
-from vlm_decisions.runtime.gate import Answers
+from vlm_decisions.runtime.gate import Gate
 from vlm_decisions.runtime.scheduler import Scheduler
-from vlm_decisions.runtime.tick import Worker
+from vlm_decisions.runtime.tick import Processor
 from vlm_decisions.sources.images import image_to_rgb
 from vlm_decisions.viewer import overlay
 
@@ -70,8 +70,8 @@ def test_questions_that_are_skipped_are_found(soak, monkeypatch):
 @pytest.mark.parametrize("kind", ["stall", "engine_stall", "cover", "wrong_stamps"])
 def test_stale_answers_are_found(soak, monkeypatch, kind):
     for check in ("_absent", "_misplaced", "_outlived", "_overdue"):
-        monkeypatch.setattr(Answers, check, lambda *args: "")
-    monkeypatch.setattr(Answers, "condition", lambda self, now_ns: "")
+        monkeypatch.setattr(Gate, check, lambda *args: "")
+    monkeypatch.setattr(Gate, "condition", lambda self, now_ns: "")
     result, said = soak(14.0, kind)
     assert result["stale_as_fresh"] > 0 and result["tracebacks"] == 0, said
 
@@ -83,13 +83,13 @@ def test_a_fault_in_a_timer_is_found(soak, monkeypatch):
 
 
 def test_a_fault_in_the_engine_thread_is_found(soak, monkeypatch):
-    refuse = Worker._refuse_headless
+    tier1 = Processor.tier1
     groups = iter(range(10**6))
 
-    def faulty(self, due, sink):
-        return refuse(self, due, sink) if next(groups) % 8 else {}["gone"]
+    def faulty(self, encoded, due):
+        return tier1(self, encoded, due) if next(groups) % 8 else {}["gone"]
 
-    monkeypatch.setattr(Worker, "_refuse_headless", faulty)
+    monkeypatch.setattr(Processor, "tier1", faulty)
     result, _ = soak(8.0, "late_image")
     assert result["tracebacks"] > 0 and result["missed"] > 0
 

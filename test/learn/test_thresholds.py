@@ -1,4 +1,4 @@
-"""Thresholds: the bus's own answers, what wrong ones cost, and what is chosen."""
+"""Thresholds: the smoother's own answers, what wrong ones cost, and what is chosen."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import pytest
 
 from vlm_decisions.learn.thresholds import Track, answers, event_cost, fit_thresholds, grid
 from vlm_decisions.questions import Question
-from vlm_decisions.runtime.smoothing import Bus, Evidence
+from vlm_decisions.runtime.evidence import Evidence
+from vlm_decisions.runtime.smoothing import Smoother
 
 DT = 0.25
 
@@ -23,18 +24,18 @@ def cost(one, enter=0.65, leave=0.35, ema=1.0, **kwargs):
     return float(event_cost([one], ema, np.array([enter]), np.array([leave]), **kwargs)[0])
 
 
-def test_answers_are_those_of_the_bus():
+def test_answers_are_those_of_the_smoother():
     rng = np.random.default_rng(0)
     p = rng.random(200)
     enter, leave = grid()
     some = slice(None, None, 17)
     said = answers(track(p, np.zeros(200), (80,)), 0.4, enter[some], leave[some])
     for k, (a, b) in enumerate(zip(enter[some], leave[some])):
-        question, bus = Question("q", "?", enter=float(a), exit=float(b), ema=0.4), Bus()
+        question, smoother = Question("q", "?", enter=float(a), exit=float(b), ema=0.4), Smoother()
         for i, value in enumerate(p):
             if i == 80:
-                bus = Bus()
-            decision = bus.update(question, (value, 1 - value), Evidence(2, i, i), i)
+                smoother = Smoother()
+            decision = smoother.update(question, (value, 1 - value), Evidence(2, i, i), i)
             assert said[i, k] == {"yes": 1, "no": 0, "uncertain": -1}[decision.answer], (i, k)
 
 

@@ -210,8 +210,8 @@ class Eye(FakeModel):
 
 
 class EyeStream(FakeStream):
-    def append(self, group, t_s: float) -> None:
-        super().append(group, t_s)
+    def append(self, group, stamps_ns) -> None:
+        super().append(group, stamps_ns)
         self.red = group.mean[0] > group.mean[2]
 
     def ask(self, queries):

@@ -91,7 +91,7 @@ def test_tier_1_is_published_before_any_language_model_work(tmp_path):
     published = []
     bench.runtime.listen(
         lambda decision: published.append(
-            (decision.question_id, len(bench.engine.calls("append")), decision.age_s)
+            (decision.question_id, len(bench.engine.calls("pass")), decision.age_s)
         )
     )
     bench.film(0, 0.25)
@@ -173,7 +173,7 @@ def test_the_window_is_bounded_and_times_are_relative_to_its_begin():
     bench.film(0, 5)
     bench.run(5)
     assert bench.engine.calls("stream") == [("stream", 4, "stream")]
-    times = [t_s for _, _, t_s in bench.engine.calls("append")]
+    times = [t_s for _, _, t_s in bench.engine.calls("pass")]
     assert times[:3] == pytest.approx([0.0625, 0.3125, 0.5625])
     assert len(times) == 20
 
@@ -182,14 +182,14 @@ def test_without_questions_for_it_the_model_does_nothing_until_there_is_one():
     bench = Bench(QuestionBook(), window_groups=4)
     bench.film(0, 5)
     bench.run(3, check_s=None)
-    assert bench.engine.calls("append") == []
+    assert bench.engine.calls("pass") == []
     bench.runtime.add_question(Question("late", "late"))
     bench.run(3.3, check_s=None)
-    # The window is there already: cached features are appended, none is encoded again.
-    assert len(bench.engine.calls("append")) == 4
+    # A window is there already: its cached features and the new group's go through the model.
+    assert len(bench.engine.calls("pass")) == 5 and len(bench.engine.calls("encode")) == 13
     assert len(bench.times("late")) == 1
     decision = bench.of("late")[0]
-    assert decision.t_end_ns - decision.t_start_ns == round(0.875 * NS)
+    assert decision.t_end_ns - decision.t_start_ns == round(1.125 * NS)
 
 
 def test_backlog_skips_tier_2_but_not_tier_1(tmp_path):
@@ -247,7 +247,7 @@ def test_a_dropped_group_begins_a_new_window():
     assert sum(stats.dropped.values()) > 0
     assert stats.segments > 1
     # No window holds groups that are not contiguous: times in it are 0.25 s apart.
-    times = [entry[2] if entry[0] == "append" else None for entry in bench.engine.log]
+    times = [entry[2] if entry[0] == "pass" else None for entry in bench.engine.log]
     window = []
     for entry, t_s in zip(bench.engine.log, times, strict=True):
         if entry[0] == "reset":
@@ -331,8 +331,8 @@ def test_statistics_add_up():
     assert stats.groups == stats.ticks == 20
     assert stats.decisions == len(bench.decisions)
     assert stats.tick_ms["vision"].p50 == pytest.approx(20)
-    assert stats.tick_ms["append"].p50 == pytest.approx(10)
-    assert stats.tick_ms["ask"].p95 == pytest.approx(50)
+    assert stats.tick_ms["append"].p50 == 0  # its cost is in the pass of the questions
+    assert stats.tick_ms["ask"].p95 == pytest.approx(60)
     assert stats.tick_ms["total"].p50 == pytest.approx(80)
     assert stats.age_ms[TIER_VLM].p50 == pytest.approx(80)
     assert stats.image_rate_hz == pytest.approx(30, rel=0.01)

@@ -118,6 +118,29 @@ def test_changing_resolution_and_long_streams_are_taken(engine):
     assert len([d for d in decisions if d.question_id == "person"]) == 13
 
 
+def test_after_a_pass_that_fails_answers_are_the_engines_again(engine, monkeypatch):
+    frames = list(moving_frames(12))
+    run, passes = engine.run, iter(range(100))
+
+    def failing(state, lines, questions=None, **more):
+        out = run(state, lines, questions, **more)
+        if next(passes) in (2, 3):  # the batch of the third group, and its one question alone
+            raise MemoryError("out of memory")
+        return out
+
+    monkeypatch.setattr(engine, "run", failing)
+    _, decisions, errors = film(engine, QuestionBook(QUESTIONS[:1]), frames)
+    monkeypatch.undo()
+    mine = [d for d in decisions if d.question_id == "person"]
+    assert [d.answer == UNKNOWN for d in mine] == [False, False, True, False, False, False]
+    assert errors == ["question 'person': out of memory"]
+    stream = engine.stream(8)
+    for index in range(6):
+        stream.append(engine.encode(frames[2 * index : 2 * index + 2]), 0.0625 + 0.25 * index)
+    expected = calibrated(QUESTIONS[0], stream.ask(QUESTIONS[:1])[0].logits)
+    assert mine[-1].p == pytest.approx(expected[0], abs=1e-4) and mine[-1].t_start_ns == START_NS
+
+
 EXIT = """
 import sys, time
 sys.path[:0] = sys.argv[2:]

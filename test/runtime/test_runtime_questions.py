@@ -88,11 +88,10 @@ def test_adding_and_removing_hundreds_of_questions_leaves_nothing():
     runtime = bench.runtime
     assert [question.id for question in runtime.questions()] == ["person"]
     assert set(runtime.stats().rates_hz) == {"person"}
-    answers = runtime._answers
-    kept = {*answers._bus._states, *answers._added_ns, *answers._published_ns}
-    kept |= answers._interrupted
+    gate = runtime._gate
+    kept = {*gate._smoother._states, *gate._added_ns, *gate._published_ns, *gate._interrupted}
     assert {name for name in kept if not name.startswith("camera_")} <= {"person"}
-    assert runtime._loop.worker._faulty == set()
+    assert runtime._processor._faulty == set()
 
 
 def test_the_standing_questions_are_saved(tmp_path):

@@ -343,7 +343,7 @@ def test_a_group_is_encoded_while_tier_0_looks_and_answered_only_after_that(live
         time.sleep(0.01)
     assert one.engine.calls("encode")
     time.sleep(0.1)
-    assert not one.engine.calls("append") and not any(map(answered, one.decisions))
+    assert not one.engine.calls("pass") and not any(map(answered, one.decisions))
     seen.set()
     pushing.join(WAIT_S)
     one.wait_for(answered)
@@ -358,7 +358,7 @@ def test_nothing_is_made_of_a_group_that_tier_0_refuses(live):
     intake.fit = lambda group: fit(group) and False
     one.push(6)
     assert one.runtime.wait_idle(WAIT_S)
-    assert one.engine.calls("encode") and not one.engine.calls("append")
+    assert one.engine.calls("encode") and not one.engine.calls("pass")
     assert not any(map(answered, one.decisions))
     assert one.runtime.stats().dropped["unusable"] == len(one.engine.calls("encode"))
     intake.fit = fit

@@ -1,4 +1,4 @@
-"""Smoothing, hysteresis, calibration and what the bus remembers."""
+"""Smoothing, hysteresis, calibration and what the smoother remembers."""
 
 import math
 
@@ -8,7 +8,8 @@ import pytest
 from vlm_decisions.decision import NO, TIER_VLM, UNCERTAIN, UNKNOWN, YES
 from vlm_decisions.frames import NS
 from vlm_decisions.questions import Question
-from vlm_decisions.runtime.smoothing import Bus, Evidence, calibrated
+from vlm_decisions.runtime.evidence import Evidence, Result
+from vlm_decisions.runtime.smoothing import Smoother, calibrated, decide, no_answer
 
 PERSON = Question("person", "Is there a person?", enter=0.65, exit=0.35, ema=1.0)
 ACTIVITY = Question("activity", "What?", kind="choice", options=("typing", "idle", "away"), ema=1.0)
@@ -19,16 +20,16 @@ def at(t_s):
     return Evidence(TIER_VLM, t_ns - NS, t_ns, depth=4, frame_id="camera", model="m")
 
 
-def play(bus, question, values):
+def play(smoother, question, values):
     out = []
     for index, value in enumerate(values):
         p = (value, 1 - value) if question.kind == "yes_no" else value
-        out.append(bus.update(question, p, at(index), index * NS + 1000))
+        out.append(smoother.update(question, p, at(index), index * NS + 1000))
     return out
 
 
 def test_hysteresis_keeps_the_present_answer_between_the_thresholds():
-    got = play(Bus(), PERSON, [0.5, 0.65, 0.5, 0.36, 0.35, 0.5, 0.64, 0.7])
+    got = play(Smoother(), PERSON, [0.5, 0.65, 0.5, 0.36, 0.35, 0.5, 0.64, 0.7])
     assert [d.answer for d in got] == [UNCERTAIN, YES, YES, YES, NO, NO, NO, YES]
     assert [d.changed for d in got] == [True, True, False, False, True, False, False, True]
     assert [d.since_ns / NS for d in got] == [0, 1, 1, 1, 4, 4, 4, 7]
@@ -36,13 +37,13 @@ def test_hysteresis_keeps_the_present_answer_between_the_thresholds():
 
 def test_smoothing_weighs_the_new_value_by_ema():
     question = Question("q", "x", ema=0.7)
-    got = play(Bus(), question, [1.0, 0.0, 0.0])
+    got = play(Smoother(), question, [1.0, 0.0, 0.0])
     assert [d.p for d in got] == pytest.approx([1.0, 0.3, 0.09])
     assert [d.p_raw for d in got] == [1.0, 0.0, 0.0]
 
 
 def test_a_decision_carries_the_evidence():
-    decision = Bus().update(PERSON, (0.9, 0.1), at(5), 5 * NS + 1000)
+    decision = Smoother().update(PERSON, (0.9, 0.1), at(5), 5 * NS + 1000)
     assert (decision.t_start_ns, decision.t_end_ns) == (4 * NS, 5 * NS)
     assert decision.age_s == pytest.approx(1e-6)
     assert (decision.tier, decision.depth, decision.model) == (TIER_VLM, 4, "m")
@@ -53,7 +54,7 @@ def test_a_decision_carries_the_evidence():
 def test_a_choice_switches_with_a_margin():
     assert ACTIVITY.switch_margin == pytest.approx(0.15)
     got = play(
-        Bus(),
+        Smoother(),
         ACTIVITY,
         [
             (0.4, 0.3, 0.3),  # leads by 0.1 only: nothing is held yet
@@ -71,70 +72,70 @@ def test_a_choice_switches_with_a_margin():
 
 
 def test_unknown_forgets_the_smoothing_and_the_held_answer():
-    bus = Bus()
+    smoother = Smoother()
     smooth = Question("person", "x", ema=0.5)
-    bus.update(smooth, (0.9, 0.1), at(1), NS)
-    gone = bus.unknown(smooth, "camera dark", 5 * NS)
+    smoother.update(smooth, (0.9, 0.1), at(1), NS)
+    gone = smoother.unknown(smooth, "camera dark", 5 * NS)
     assert (gone.answer, gone.reason, gone.changed) == (UNKNOWN, "camera dark", True)
     assert math.isnan(gone.p)
     assert math.isnan(gone.p_raw)
     # The evidence stays the last that there was, so its age grows; it is unknown from now on.
     assert (gone.t_end_ns, gone.since_ns) == (NS, 5 * NS)
     assert gone.age_s == pytest.approx(4)
-    again = bus.unknown(smooth, "camera dark", 6 * NS)
+    again = smoother.unknown(smooth, "camera dark", 6 * NS)
     assert (again.changed, again.since_ns) == (False, 5 * NS)
-    back = bus.update(smooth, (0.5, 0.5), at(7), 7 * NS)
+    back = smoother.update(smooth, (0.5, 0.5), at(7), 7 * NS)
     assert (back.answer, back.p) == (UNCERTAIN, 0.5)
 
 
 def test_unknown_without_any_evidence_is_infinitely_old():
-    decision = Bus().unknown(PERSON, "no image yet", 5 * NS)
+    decision = Smoother().unknown(PERSON, "no image yet", 5 * NS)
     assert (decision.t_start_ns, decision.t_end_ns) == (0, 0)
     assert decision.age_s == math.inf
 
 
 def test_unknown_about_frames_that_could_not_be_judged():
-    decision = Bus().unknown(PERSON, "too long", 5 * NS, at(4))
+    decision = Smoother().unknown(PERSON, "too long", 5 * NS, at(4))
     assert (decision.t_end_ns, decision.since_ns, decision.tier) == (4 * NS, 4 * NS, TIER_VLM)
 
 
 def test_questions_are_independent_and_forgotten_one_by_one():
-    bus = Bus()
+    smoother = Smoother()
     other = Question("other", "y")
-    play(bus, PERSON, [0.9])
-    play(bus, other, [0.1])
-    assert (bus.answer("person"), bus.answer("other")) == (YES, NO)
-    bus.forget("person")
-    assert bus.answer("person") is None
-    assert bus.update(PERSON, (0.5, 0.5), at(3), 3 * NS).answer == UNCERTAIN
-    assert bus.answer("other") == NO
+    play(smoother, PERSON, [0.9])
+    play(smoother, other, [0.1])
+    assert (smoother.answer("person"), smoother.answer("other")) == (YES, NO)
+    smoother.forget("person")
+    assert smoother.answer("person") is None
+    assert smoother.update(PERSON, (0.5, 0.5), at(3), 3 * NS).answer == UNCERTAIN
+    assert smoother.answer("other") == NO
 
 
 def test_reset_restarts_the_smoothing_but_knows_what_was_published():
-    bus = Bus()
+    smoother = Smoother()
     smooth = Question("person", "x", ema=0.5)
-    play(bus, smooth, [0.9, 0.9])
-    bus.reset()
-    decision = bus.update(smooth, (0.7, 0.3), at(0), 1)
+    play(smoother, smooth, [0.9, 0.9])
+    smoother.reset()
+    decision = smoother.update(smooth, (0.7, 0.3), at(0), 1)
     assert decision.p == 0.7
     assert not decision.changed  # yes before, yes now
 
 
 def test_other_options_restart_the_smoothing():
-    bus = Bus()
+    smoother = Smoother()
     two = Question("activity", "What?", kind="choice", options=("a", "b"), ema=0.5)
-    bus.update(two, (1.0, 0.0), at(0), 1)
+    smoother.update(two, (1.0, 0.0), at(0), 1)
     three = Question("activity", "What?", kind="choice", options=("b", "c", "d"), ema=0.5)
-    assert bus.update(three, (0.8, 0.1, 0.1), at(1), 2).answer == "b"
+    assert smoother.update(three, (0.8, 0.1, 0.1), at(1), 2).answer == "b"
 
 
 @pytest.mark.parametrize("p", [(0.5,), (0.2, 0.3, 0.5), (math.nan, 0.5), (1.5, -0.5)])
 def test_what_is_no_probability_is_refused_and_changes_nothing(p):
-    bus = Bus()
-    play(bus, PERSON, [0.9])
-    with pytest.raises(ValueError, match="person"):
-        bus.update(PERSON, p, at(1), 1)
-    assert bus.update(PERSON, (0.5, 0.5), at(2), 2).answer == YES
+    smoother = Smoother()
+    play(smoother, PERSON, [0.9])
+    with pytest.raises(ValueError, match="probabilities"):
+        smoother.update(PERSON, p, at(1), 1)
+    assert smoother.update(PERSON, (0.5, 0.5), at(2), 2).answer == YES
 
 
 def test_calibration_scales_and_shifts_the_logits():
@@ -162,3 +163,15 @@ def test_probabilities_of_two_answers_are_exact_and_add_up(gap):
     x = np.longdouble(2.0) * np.longdouble(gap) + np.longdouble(0.5)
     assert p[0] == pytest.approx(float(1 / (1 + np.exp(-x))), rel=1e-12)
     assert sum(p) == 1.0
+
+
+def test_a_decision_by_itself_is_unsmoothed_and_keeps_nothing():
+    one = decide(Result(PERSON, at(5), (0.9, 0.1)), 5 * NS + 1000)
+    assert (one.answer, one.p, one.p_raw) == (YES, 0.9, 0.9)
+    assert one.changed and one.since_ns == 5 * NS
+    again = decide(Result(PERSON, at(6), (0.5, 0.5)), 6 * NS + 1000)
+    assert (again.answer, again.p, again.t_end_ns) == (UNCERTAIN, 0.5, 6 * NS)  # nothing was held
+    nothing = decide(Result(PERSON, at(5), reason="too long"), 5 * NS + 1000)
+    assert (nothing.answer, nothing.reason, nothing.t_end_ns) == (UNKNOWN, "too long", 5 * NS)
+    never = no_answer(PERSON, "the runtime has stopped", 7 * NS)
+    assert (never.answer, never.t_end_ns, never.since_ns) == (UNKNOWN, 0, 7 * NS)

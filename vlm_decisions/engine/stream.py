@@ -4,7 +4,8 @@ The state holds the header and between one and two windows of groups; the instru
 the questions. Appending is lazy: a group waits until the next ``ask`` (or ``idle``), and then the
 group, the questions' trunk and the questions go through the model in one packed pass. When the
 history has reached two windows, a fresh state is built from the last window's cached groups, piece
-by piece in ``idle``, between ticks; until it is complete, questions go on to the old state.
+by piece in ``idle``, between ticks; until it is complete, questions go on to the old state. The
+stream alone keeps groups and times: callers read them back from ``history``.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 import mlx.core as mx
 
@@ -25,6 +26,20 @@ from .vision import VisionGroup
 
 REBUILDS: Final = ("idle", "inline")
 FIRST_S: Final = 0.1  # stated time of a first group that is given a late one, as after a reset
+NS: Final = 1_000_000_000
+
+
+class TimedGroup(NamedTuple):
+    """An encoded group and the stamps of its two frames, ns (equal where only a time is known)."""
+
+    group: VisionGroup
+    t_start_ns: int
+    t_end_ns: int
+
+    def after_s(self, other: TimedGroup) -> float:
+        """Seconds from the other group's mean time to this one's."""
+        doubled = self.t_start_ns + self.t_end_ns - other.t_start_ns - other.t_end_ns
+        return doubled / (2 * NS)
 
 
 @dataclass
@@ -32,7 +47,7 @@ class _Track:
     """A state and the groups that are, or are yet to be, in it."""
 
     state: State
-    groups: list[tuple[VisionGroup, float]] = field(default_factory=list)
+    groups: list[TimedGroup] = field(default_factory=list)
     done: int = 0  # how many of the groups the state holds
 
 
@@ -77,7 +92,12 @@ class Stream:
     @property
     def groups(self) -> tuple[VisionGroup, ...]:
         """Those groups, oldest first."""
-        return tuple(group for group, _ in self._main.groups)
+        return tuple(timed.group for timed in self._main.groups)
+
+    @property
+    def history(self) -> tuple[TimedGroup, ...]:
+        """Those groups with their stamps, oldest first."""
+        return tuple(self._main.groups)
 
     @property
     def times_s(self) -> tuple[float, ...]:
@@ -85,7 +105,7 @@ class Stream:
 
         A model so reads the same times whenever the stream began.
         """
-        return tuple(self._time_s(self._main, t_s) for _, t_s in self._main.groups)
+        return tuple(self._time_s(self._main, timed) for timed in self._main.groups)
 
     @property
     def state(self) -> State:
@@ -94,40 +114,44 @@ class Stream:
 
     # ---- the tick ------------------------------------------------------------------------------
 
-    def append(self, group: VisionGroup, t_s: float) -> None:
+    def append(self, group: VisionGroup, time: float | tuple[int, int]) -> None:
         """Add the newest group; its tokens go through the model with the next questions.
 
-        t_s: mean time of its two frames, in seconds since the stream's first frame; must grow.
-        Raises GroupError (another frame size, another model, a time that does not grow) and
-        ContextError before anything changes.
+        time: the stamps of its two frames in nanoseconds of any clock, or the mean of the two in
+        seconds since the stream's first frame; must grow. Raises GroupError (another frame size,
+        another model, a time that does not grow) and ContextError before anything changes.
         """
         main = self._main
-        if not math.isfinite(t_s) or t_s < 0:
-            raise GroupError(f"a group's time must be finite and not negative, not {t_s!r} s")
+        timed, first_s = _timed(group, time)
         if main.groups:
-            last, last_s = main.groups[-1]
-            if t_s <= last_s:
-                raise GroupError(f"group time {t_s} s does not come after {last_s} s")
-            self.engine.check_groups([last, group])
+            last = main.groups[-1]
+            if timed.after_s(last) <= 0:
+                raise GroupError(f"group time {time} does not come after the group before it, "
+                                 f"which ended at {last.t_end_ns / NS} s")
+            self.engine.check_groups([last.group, group])
         else:
             self.engine.check_groups([group])
-            self._first_s = t_s if t_s <= 1.0 else FIRST_S
+            self._first_s = first_s
         if self.mode == "window":
-            kept = [*main.groups, (group, t_s)][-self.window_groups :]
+            kept = [*main.groups, timed][-self.window_groups :]
             self.engine.check_room(self._lines(self._track(kept), len(kept)))
             self._main = self._track(kept)
             return
+        if len(main.groups) - main.done >= self.window_groups:
+            # Nobody has asked for a window: going on would cost more than starting from here.
+            self.start_over()
+            main = self._main
         # Two windows are the longest history; a rebuild under way may finish within some more.
         slack = 0 if self.rebuild == "inline" else max(1, self.window_groups // 2)
         if len(main.groups) >= 2 * self.window_groups + slack:
             self._rebuild(pieces=None)
             main = self._main
         waiting = len(main.groups) - main.done
-        line = self.engine.group_line(group, self._time_s(main, t_s), 0)
+        line = self.engine.group_line(group, self._time_s(main, timed), 0)
         self.engine.check_room([line] * (waiting + 1), main.state)
-        main.groups.append((group, t_s))
+        main.groups.append(timed)
         if self._next is not None:
-            self._next.groups.append((group, t_s))
+            self._next.groups.append(timed)
 
     def ask(self, queries: Sequence[Query], *, hidden: bool = False) -> list[Readout]:
         """Answer ``queries`` about the groups so far, in one pass with the groups that wait."""
@@ -161,14 +185,18 @@ class Stream:
         """Forget everything: the next group starts a new stream."""
         self._main, self._next, self._first_s = self._track([]), None, 0.0
 
+    def start_over(self) -> None:
+        """Drop the state; the last window's groups stay and are computed anew when asked about."""
+        self._main, self._next = self._track(self._main.groups[-self.window_groups :]), None
+
     # ---- inside --------------------------------------------------------------------------------
 
-    def _track(self, groups: list[tuple[VisionGroup, float]]) -> _Track:
+    def _track(self, groups: list[TimedGroup]) -> _Track:
         return _Track(self.engine.decoder.fresh_state(self.depth), list(groups))
 
-    def _time_s(self, track: _Track, t_s: float) -> float:
-        start_s = track.groups[0][1] if track.groups else t_s
-        return t_s - start_s + self._first_s
+    def _time_s(self, track: _Track, timed: TimedGroup) -> float:
+        first = track.groups[0] if track.groups else timed
+        return timed.after_s(first) + self._first_s
 
     def _lines(self, track: _Track, end: int) -> list:
         """Lines that bring the track's state up to its first ``end`` groups."""
@@ -176,8 +204,8 @@ class Stream:
         if track.done == 0:
             lines.append(self.engine.header_line("video"))
             position += lines[-1].advance
-        for group, t_s in track.groups[track.done : end]:
-            lines.append(self.engine.group_line(group, self._time_s(track, t_s), position))
+        for timed in track.groups[track.done : end]:
+            lines.append(self.engine.group_line(timed.group, self._time_s(track, timed), position))
             position += lines[-1].advance
         return lines
 
@@ -206,3 +234,16 @@ class Stream:
             self._main, self._next = fresh, None
             self.rebuilds += 1
             mx.clear_cache()
+
+
+def _timed(group: VisionGroup, time: float | tuple[int, int]) -> tuple[TimedGroup, float]:
+    """Return the group with its stamps, and its stated time if it is a stream's first."""
+    if isinstance(time, tuple):
+        start_ns, end_ns = time
+        if start_ns > end_ns:
+            raise GroupError(f"a group's stamps must be in order, not {time}")
+        return TimedGroup(group, start_ns, end_ns), (end_ns - start_ns) / (2 * NS)
+    if not math.isfinite(time) or time < 0:
+        raise GroupError(f"a group's time must be finite and not negative, not {time!r} s")
+    stamp_ns = round(time * NS)
+    return TimedGroup(group, stamp_ns, stamp_ns), time if time <= 1.0 else FIRST_S

@@ -1,4 +1,4 @@
-"""What the runtime needs of an engine, and where a worker's results go."""
+"""What the runtime needs of an engine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import numpy as np
 
 from ..questions import Question
 from .heads import Pooled
-from .smoothing import Evidence
 
 
 class ReadoutLike(Protocol):
@@ -19,21 +18,37 @@ class ReadoutLike(Protocol):
     depth: int
 
 
+class TimedGroup(Protocol):
+    """An encoded group in a stream, with the stamps of its two frames."""
+
+    group: Pooled
+    t_start_ns: int
+    t_end_ns: int
+
+
 class StreamLike(Protocol):
-    """A running state that groups are appended to and questions forked off (engine.stream)."""
+    """
+    A running state that groups are appended to and questions forked off (engine.stream).
+
+    It alone keeps the groups and their times. Appending is cheap: what a group costs the language
+    model is paid by the next `ask`, or by `idle`.
+    """
 
     @property
-    def n_groups(self) -> int:
-        """Return the groups that the state holds."""
+    def history(self) -> Sequence[TimedGroup]:
+        """Return the groups that the next questions see, oldest first."""
 
-    def append(self, group: Any, t_s: float) -> None:
-        """Append an encoded group at `t_s` seconds."""
+    def append(self, group: Any, stamps_ns: tuple[int, int]) -> None:
+        """Append an encoded group whose two frames have these stamps."""
 
     def ask(self, queries: Sequence[Question]) -> Sequence[ReadoutLike]:
         """Answer all: only `text`, `options` and `depth` of a question are read."""
 
     def reset(self) -> None:
         """Drop all groups."""
+
+    def start_over(self) -> None:
+        """Drop the state; the last window's groups stay and are computed anew when needed."""
 
     def idle(self) -> bool:
         """Do a piece of what can wait for dead time; return whether there was one."""
@@ -51,18 +66,3 @@ class EngineLike(Protocol):
 
     def stream(self, window_groups: int, mode: str) -> StreamLike:
         """Return a new, empty running state."""
-
-
-class Sink(Protocol):
-    """Where the worker's results go."""
-
-    def answered(
-        self, question: Question, probabilities: Sequence[float], evidence: Evidence
-    ) -> None:
-        """Take an answer's calibrated probabilities."""
-
-    def failed(self, question: Question, reason: str, evidence: Evidence) -> None:
-        """Take that a question could not be answered on this evidence."""
-
-    def error(self, message: str) -> None:
-        """Take a fault that the operator should hear of."""

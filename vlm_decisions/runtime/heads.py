@@ -217,7 +217,7 @@ def require_heads(
 
 
 def answering_head(question: Question, heads: Sequence[Head]) -> Head | None:
-    """Return the head that answers a question at Tier 1, None where the language model does."""
+    """Return the head that answers a question at Tier 1, None where there is none for it."""
     if question.tier == "vlm" or question.kind == "choice":
         return None
     if question.head is not None:

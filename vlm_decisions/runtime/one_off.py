@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 
 from ..decision import Decision
 from ..questions import Question
 
-Waiting = tuple[Question, "Future[Decision]"]
+
+@dataclass(frozen=True, eq=False)
+class OneOff:
+    """A question about now; its answer is the future's result."""
+
+    question: Question
+    future: Future[Decision] = field(default_factory=Future)
+
+    def settle(self, decision: Decision) -> None:
+        """Hand the answer over, unless its asker has given up."""
+        if self.future.set_running_or_notify_cancel():
+            self.future.set_result(decision)
 
 
-class Asks:
+class OneOffs:
     """
     Questions about now that wait for the engine thread. Thread-safe.
 
@@ -25,31 +36,25 @@ class Asks:
         """Start empty."""
         self.waiting = False
         self._changed = changed
-        self._asks: deque[Waiting] = deque()
+        self._queue: deque[OneOff] = deque()
 
     def put(self, question: Question) -> Future[Decision]:
-        """Let a question wait; its answer is the future's result."""
-        future: Future[Decision] = Future()
+        """Let a question wait; return its future."""
+        one = OneOff(question)
         with self._changed:
-            self._asks.append((question, future))
+            self._queue.append(one)
             self.waiting = True
             self._changed.notify_all()
-        return future
+        return one.future
 
-    def serve(self, answer: Callable[[Question], Decision | None]) -> None:
-        """Answer those that wait; one for which `answer` has nothing yet waits on."""
-        for question, future in self._taken():
-            if future.cancelled():
-                continue
-            decision = answer(question)
-            if decision is None:
-                with self._changed:
-                    self._asks.append((question, future))
-            elif future.set_running_or_notify_cancel():
-                future.set_result(decision)
-
-    def _taken(self) -> list[Waiting]:
+    def put_back(self, one: OneOff) -> None:
+        """Let a question that cannot be answered yet wait for the next turn."""
         with self._changed:
-            asks = list(self._asks)
-            self._asks.clear()
-        return asks
+            self._queue.append(one)
+
+    def take(self) -> list[OneOff]:
+        """Return those that wait and are still wanted, and keep none."""
+        with self._changed:
+            taken = list(self._queue)
+            self._queue.clear()
+        return [one for one in taken if not one.future.cancelled()]

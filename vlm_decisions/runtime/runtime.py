@@ -1,7 +1,7 @@
 """
 Frames in, decisions out: the queue, the engine thread, and the standing questions.
 
-Needs neither ROS nor MLX to be imported: the engine, the clock and the outlets are passed in.
+Needs neither ROS nor MLX to be imported: the engine, the clock and the listeners are passed in.
 """
 
 from __future__ import annotations
@@ -12,26 +12,33 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
 from typing import Any
 
-from ..decision import Decision
-from ..frames import Frame
+from ..decision import UNKNOWN, Decision
+from ..frames import NS, Frame, Group
 from ..questions import Question, QuestionBook
 from .engine_protocol import EngineLike
-from .gate import Answers
+from .gate import Gate
+from .heads import load_heads
 from .intake import Intake
-from .loop import Loop
+from .one_off import OneOffs
+from .scheduler import Scheduler
 from .settings import RuntimeSettings
+from .smoothing import decide, no_answer
 from .statistics import Meter, RuntimeStats
 from .threads import leave_thread
+from .tick import Processor, Work
 
 __all__ = ["EngineLike", "NotReadyError", "Runtime", "RuntimeSettings", "RuntimeStats"]
 
 #: Longest turn of one thread of the interpreter while another waits, seconds.
 SWITCH_S = 0.0001
+
+#: Pieces of dead-time work after one group; more than any stream has.
+MAX_IDLE_PIECES = 64
 
 Listener = Callable[[Decision], None]
 
@@ -76,38 +83,34 @@ class Runtime:
         self.settings = settings or RuntimeSettings()
         self._clock_ns = clock_ns
         self._tell = on_error or (lambda message: None)
-        self._meter = Meter(timer)
         self._listeners: tuple[Listener, ...] = () if on_decision is None else (on_decision,)
-        self._listeners_lock = threading.Lock()
-
+        # Guards the gate, the book and the listeners, and is held while decisions are published:
+        # one at a time, in order. Taken before the intake's.
+        self._lock = threading.RLock()
         self._book = book
-        self._book_lock = threading.Lock()
-        self._standing: dict[str, Question] = {question.id: question for question in book}
+        self._standing = {question.id: question for question in book}  # read without the lock
 
+        self._meter = Meter(timer)
         self._intake = Intake(self.settings, self._meter)
-        self._answers = Answers(
-            self.settings,
-            self._meter,
-            clock_ns,
-            standing=lambda: self._standing,
-            generation=lambda: self._intake.generation,
-            on_decision=self._decided,
-            on_error=self._error,
-        )
-        self._loop = Loop(
-            engine_factory,
-            tuple(head_paths),
-            self.settings,
-            self._intake,
-            self._answers,
-            self._meter,
-            clock_ns,
-            questions=self.questions,
-            error=self._error,
-        )
+        self._gate = Gate(self.settings)
+        self._scheduler = Scheduler(self.settings.tolerance_s)
+        self._one_offs = OneOffs(self._intake.changed)
+
+        self._engine_factory = engine_factory
+        self._head_paths = tuple(head_paths)
+        self._processor: Processor | None = None
+        self._model = ""
+        self._heads: tuple[str, ...] = ()
+        self._heads_refused: dict[str, str] = {}
+        self._generation = 0  # of frame time, that the processor's window belongs to
+        self._put_off = False
+        self._asked_ns = 0  # t_end of the last group whose Tier 2 was not put off
+
         self._thread: threading.Thread | None = None
         self._ready = threading.Event()
         self._load_error: BaseException | None = None
+        self._busy = False  # a turn is under way; this and the next under the intake's condition
+        self._stopping = False
 
     # -- decisions -------------------------------------------------------------------------------
 
@@ -118,26 +121,30 @@ class Runtime:
         A listener that raises is reported and stops neither the answers nor the other listeners.
         One that is slow delays both.
         """
-        with self._listeners_lock:
+        with self._lock:
             self._listeners = (*self._listeners, listener)
 
         def end() -> None:
-            with self._listeners_lock:
+            with self._lock:
                 self._listeners = tuple(one for one in self._listeners if one is not listener)
 
         return end
 
-    def _decided(self, decision: Decision) -> None:
-        for listener in self._listeners:
-            try:
-                listener(decision)
-            except OSError as error:  # a full disk, say: the message has it all
-                self._error(f"'{decision.question_id}' could not be handed on: {error}")
-            except Exception:
-                self._error(
-                    f"'{decision.question_id}' could not be handed on\n"
-                    f"{traceback.format_exc().rstrip()}"
-                )
+    def _publish(self, decisions: Iterable[Decision]) -> None:
+        """Hand decisions to the listeners; under the lock."""
+        for decision in decisions:
+            known = decision.answer != UNKNOWN
+            self._meter.published(decision.tier, decision.age_s if known else None)
+            for listener in self._listeners:
+                try:
+                    listener(decision)
+                except OSError as error:  # a full disk, say: the message has it all
+                    self._error(f"'{decision.question_id}' could not be handed on: {error}")
+                except Exception:
+                    self._error(
+                        f"'{decision.question_id}' could not be handed on\n"
+                        f"{traceback.format_exc().rstrip()}"
+                    )
 
     # -- frames ----------------------------------------------------------------------------------
 
@@ -145,10 +152,11 @@ class Runtime:
         """Take a camera frame: Tier 0, sampling, queue. Returns at once; thread-safe."""
         now_ns = self._clock_ns()
         arrival = self._intake.push(frame, now_ns)
-        if arrival.reset_reason:
-            self._answers.reset(arrival.reset_reason, now_ns, frame)
-        if arrival.health is not None:
-            self._answers.image(frame, arrival.health, now_ns)
+        with self._lock:
+            if arrival.reset_reason:
+                self._reset(arrival.reset_reason, now_ns, frame)
+            if arrival.health is not None:
+                self._publish(self._gate.image(frame, arrival.health, self.questions(), now_ns))
 
     def check_freshness(self, now_ns: int | None = None) -> None:
         """
@@ -158,15 +166,20 @@ class Runtime:
         """
         now_ns = self._clock_ns() if now_ns is None else now_ns
         reset_reason = self._intake.note_clock(now_ns)
-        if reset_reason:
-            self._answers.reset(reset_reason, now_ns, None)
-        else:
-            self._answers.refresh(now_ns)
+        with self._lock:
+            if reset_reason:
+                self._reset(reset_reason, now_ns)
+            else:
+                self._publish(self._gate.refresh(self.questions(), now_ns))
 
     def reset(self, reason: str) -> None:
         """Drop all state and answers, as if frame time had gone backwards (a clock jump)."""
         self._intake.reset()
-        self._answers.reset(reason, self._clock_ns(), None)
+        with self._lock:
+            self._reset(reason, self._clock_ns())
+
+    def _reset(self, reason: str, now_ns: int, frame: Frame | None = None) -> None:
+        self._publish(self._gate.reset(reason, self.questions(), now_ns, frame))
 
     # -- questions -------------------------------------------------------------------------------
 
@@ -176,17 +189,17 @@ class Runtime:
 
     def add_question(self, question: Question) -> None:
         """Add a standing question, asked on the next group. Raises QuestionError."""
-        with self._book_lock:
+        with self._lock:
             self._book.add(question)
-        self._begin_question(question.id)
+            self._begin_question(question.id)
 
     def remove_question(self, question_id: str) -> Question:
         """Take a question out and return it. Raises QuestionError."""
-        with self._book_lock:
+        with self._lock:
             question = self._book.remove(question_id)
-            self._standing = {question.id: question for question in self._book}
-        self._loop.scheduler.forget(question_id)
-        self._answers.removed(question_id)
+            self._book_changed()
+            self._scheduler.forget(question_id)
+            self._gate.removed(question_id)
         return question
 
     def replace_question(self, question_id: str, **changes: Any) -> Question:
@@ -196,20 +209,31 @@ class Runtime:
         Rates, thresholds and smoothing change in passing; another text, kind, set of options or
         calibration starts it anew.
         """
-        with self._book_lock:
+        with self._lock:
             old = self._book.get(question_id)
             new = self._book.replace(question_id, **changes)
-        if new.asks_the_same(old):
-            self._publish_book()
-        else:
-            self._begin_question(question_id)
+            if new.asks_the_same(old):
+                self._book_changed()
+            else:
+                self._begin_question(question_id)
         return new
 
     def save_questions(self, path: str | os.PathLike) -> None:
         """Write the standing questions as YAML, atomically. Raises QuestionError."""
-        with self._book_lock:
+        with self._lock:
             book = self._book.copy()
         book.save(path)
+
+    def _begin_question(self, question_id: str) -> None:
+        """Ask a new question from the next group on, with nothing left of an old one of that id."""
+        self._scheduler.forget(question_id)
+        self._gate.added(question_id, self._clock_ns())
+        self._book_changed()
+
+    def _book_changed(self) -> None:
+        self._standing = {question.id: question for question in self._book}
+
+    # -- one-off questions -----------------------------------------------------------------------
 
     def ask(self, question: Question, timeout_s: float = 5.0) -> Decision:
         """
@@ -218,38 +242,45 @@ class Runtime:
         Waits for the engine thread, at most `timeout_s`; without one, asks in this thread.
         """
         if self._thread is None:
-            return self._loop.answer_now(question) or self._no_answer(question, "no group yet")
+            return self._answer_now(question) or self._no_answer(question, "no group yet")
         if threading.current_thread() is self._thread:
             raise RuntimeError("ask() would wait for the thread that it is called from")
         with self._intake.changed:
-            if self._loop.stopping:
+            if self._stopping:
                 return self._no_answer(question, "the runtime has stopped")
-            future = self._loop.asks.put(question)
+            future = self._one_offs.put(question)
         try:
             return future.result(timeout_s)
         except FutureTimeout:
             future.cancel()
-            reason = self._answers.condition(self._clock_ns()) or "the engine is busy"
+            reason = self._condition(self._clock_ns()) or "the engine is busy"
             return self._no_answer(question, f"no answer within {timeout_s:g} s: {reason}")
 
-    def _begin_question(self, question_id: str) -> None:
-        """Let a new question stand, with nothing left of an old one of that id."""
-        self._loop.scheduler.forget(question_id)
-        self._answers.added(question_id, self._clock_ns())
-        self._publish_book()
-
-    def _publish_book(self) -> None:
-        with self._book_lock:
-            self._standing = {question.id: question for question in self._book}
+    def _answer_now(self, question: Question) -> Decision | None:
+        """Return the answer about the newest group, None if there is no fresh one."""
+        newest_ns = self._processor.newest_ns if self._processor else None
+        now_ns = self._clock_ns()
+        if (
+            newest_ns is None
+            or self._generation != self._intake.generation
+            or self._condition(now_ns)
+            or now_ns - newest_ns > self.settings.max_age_s * NS
+        ):
+            return None
+        return decide(self._processor.ask_now(question), self._clock_ns())
 
     def _no_answer(self, question: Question, reason: str) -> Decision:
-        return self._loop.no_answer(question, reason)
+        return no_answer(question, reason, self._clock_ns())
+
+    def _condition(self, now_ns: int) -> str:
+        with self._lock:
+            return self._gate.condition(now_ns)
 
     # -- engine thread ---------------------------------------------------------------------------
 
     def start(self) -> None:
         """Start the engine thread, which loads the engine. Once only."""
-        if self._thread is not None or self._loop.worker is not None:
+        if self._thread is not None or self._processor is not None:
             raise RuntimeError("a runtime is started once")
         # The camera's thread shares the interpreter with the engine's: at Python's 5 ms a turn an
         # image would wait longer than its own handling takes.
@@ -269,13 +300,14 @@ class Runtime:
         """Wait until no group waits or is in work; return whether that came in time."""
         with self._intake.changed:
             return self._intake.changed.wait_for(
-                lambda: not (len(self._intake) or self._loop.busy) or self._loop.stopping,
-                timeout_s,
+                lambda: not (len(self._intake) or self._busy) or self._stopping, timeout_s
             )
 
     def stop(self, timeout_s: float = 5.0) -> bool:
         """End the engine thread after the group in work; return whether it ended in time."""
-        self._loop.stop()
+        with self._intake.changed:
+            self._stopping = True
+            self._intake.changed.notify_all()
         if self._thread is None or self._thread is threading.current_thread():
             return True
         self._thread.join(timeout_s)
@@ -293,33 +325,164 @@ class Runtime:
         """
         if self._thread is not None:
             raise RuntimeError("step() is for a runtime that was not started")
-        if self._loop.worker is None:
-            self._loop.load()
+        if self._processor is None:
+            self._load()
             self._ready.set()
-        return self._loop.turn()
+        return self._turn()
 
     def _run(self) -> None:
         try:
-            self._loop.load()
+            self._load()
         except BaseException as error:
             self._load_error = error
         self._ready.set()
-        while self._load_error is None and self._loop.wait():
-            self._loop.turn()
-        self._loop.close()  # the engine's state belongs to this thread
+        while self._load_error is None and self._wait():
+            self._turn()
+        self._close()
         leave_thread()
+
+    def _load(self) -> None:
+        engine = self._engine_factory()
+        heads, self._heads_refused = load_heads(
+            self._head_paths, engine.fingerprint, engine.pixel_budget
+        )
+        for reason in self._heads_refused.values():
+            self._error(reason)
+        self._processor = Processor(engine, heads, self.settings, self._meter)
+        self._heads = tuple(head.name for head in heads)
+        self._model = engine.name
+
+    def _wait(self) -> bool:
+        """Wait for something to do; return whether to go on."""
+        with self._intake.changed:
+            self._intake.changed.wait_for(self._wanted)
+            self._busy = not self._stopping
+            return self._busy
+
+    def _wanted(self) -> bool:
+        return bool(len(self._intake) or self._one_offs.waiting or self._stopping)
+
+    def _close(self) -> None:
+        """Let the engine go, in its thread, and answer those that still wait."""
+        self._processor = None
+        with self._intake.changed:
+            self._stopping = True
+            self._busy = False
+            self._intake.changed.notify_all()
+        for one in self._one_offs.take():
+            one.settle(self._no_answer(one.question, "the runtime has stopped"))
 
     def _error(self, message: str) -> None:
         self._meter.error(message)
-        # It is counted and kept; an outlet that fails must not stop the answers.
+        # It is counted and kept; a receiver that fails must not stop the answers.
         with suppress(Exception):
             self._tell(message)
+
+    # -- one turn of the engine ------------------------------------------------------------------
+
+    def _turn(self) -> bool:
+        """Process the next group if one waits, then the one-off questions, then dead time."""
+        with self._intake.changed:
+            self._one_offs.waiting = False
+        waited_ns = self._clock_ns() - self._asked_ns
+        group, generation, backlog = self._intake.take(
+            newest_only=self._put_off and waited_ns > self.settings.max_age_s * NS / 2
+        )
+        if group is not None:
+            try:
+                with self._meter.stage("total"):
+                    self._process(group, generation, backlog)
+            except Exception:
+                # Nothing an engine does ends here: it is a fault of this program. Whatever it
+                # was, the thread lives on, and the next group starts afresh.
+                self._processor.restart()
+                self._error(f"a group could not be processed\n{traceback.format_exc().rstrip()}")
+            self._meter.count("ticks")
+        for one in self._one_offs.take():
+            decision = self._answer_now(one.question)
+            if decision is None:
+                self._one_offs.put_back(one)
+            else:
+                one.settle(decision)
+        self._use_dead_time()
+        with self._intake.changed:
+            self._busy = False
+            self._intake.changed.notify_all()
+        return group is not None
+
+    def _process(self, group: Group, generation: int, backlog: bool) -> None:
+        """Take one group through the processor; gate and publish what comes back."""
+        processor, scheduler, meter = self._processor, self._scheduler, self._meter
+        began_s = meter.timer()
+        if generation != self._generation:
+            self._generation = generation
+            scheduler.reset()
+            processor.restart()
+        with self._lock:
+            interrupted = self._gate.interrupted(self._clock_ns())
+        questions = self.questions()
+        encoded = processor.encode(group)
+        # A group is encoded while Tier 0 looks at it, but nothing is made of it before.
+        if not encoded.fault and not self._intake.fit(group):
+            meter.drop("unusable")
+            processor.restart()
+            return
+        if encoded.scene_change:
+            scheduler.hasten(group.t_end_ns)
+        elif interrupted:
+            scheduler.hasten(group.t_end_ns, interrupted)
+        due = scheduler.due(questions, group.t_end_ns)
+        self._deliver(processor.tier1(encoded, due), group, generation, began_s)
+        meter.note("tier_1", meter.timer() - began_s)
+        tier_2_s, self._put_off = meter.timer(), False
+        for work in processor.tier2(encoded, questions, due, skip=backlog):
+            self._deliver(work, group, generation, began_s)
+            meter.count("skipped", work.put_off)
+            self._put_off |= backlog and work.put_off > 0
+        if processor.asks_model:
+            meter.note("tier_2", meter.timer() - tier_2_s)
+        if not self._put_off:
+            self._asked_ns = group.t_end_ns
+
+    def _deliver(self, work: Work, group: Group, generation: int, began_s: float) -> None:
+        """Publish what the gate makes of the results; tell of the faults."""
+        for fault in work.faults:
+            self._error(fault)
+        for result in work.results:
+            self._scheduler.asked(result.question, group.t_end_ns)
+        for result in work.results:
+            with self._lock:
+                question = self._standing.get(result.question.id)
+                if (
+                    generation != self._intake.generation
+                    or question is None
+                    or not question.asks_the_same(result.question)
+                ):
+                    self._meter.drop("outdated")
+                else:
+                    self._publish(self._gate.result(result, question, self._clock_ns()))
+            if result.probabilities:
+                spent_s = self._meter.timer() - began_s
+                self._meter.note("outside", spent_s - self._processor.model_s)
+
+    def _use_dead_time(self) -> None:
+        for _ in range(MAX_IDLE_PIECES):
+            with self._intake.changed:
+                if self._wanted():
+                    return
+            more, work = self._processor.idle()
+            for fault in work.faults:
+                self._error(fault)
+            if not more:
+                return
 
     # -- statistics ------------------------------------------------------------------------------
 
     def stats(self) -> RuntimeStats:
         """Return a snapshot of counters, latencies, rates and the present condition."""
         now_ns = self._clock_ns()
+        with self._lock:
+            condition, age_s = self._gate.condition(now_ns), self._gate.image_age_s(now_ns)
         meter = self._meter
         return RuntimeStats(
             frames=meter.total("frames"),
@@ -334,12 +497,12 @@ class Runtime:
             queue=len(self._intake),
             tick_ms=meter.tick_ms(),
             age_ms=meter.age_ms(),
-            rates_hz=self._loop.scheduler.rates(),
+            rates_hz=self._scheduler.rates(),
             image_rate_hz=self._intake.image_rate_hz(),
-            image_age_s=self._answers.image_age_s(now_ns),
-            condition=self._answers.condition(now_ns),
+            image_age_s=age_s,
+            condition=condition,
             last_error=meter.last_error,
-            model=self._loop.model,
-            heads=self._loop.heads,
-            heads_refused=dict(self._loop.heads_refused),
+            model=self._model,
+            heads=self._heads,
+            heads_refused=dict(self._heads_refused),
         )

@@ -1,8 +1,9 @@
 """
-The decision bus: raw probabilities in, smoothed answers with hysteresis out.
+Probabilities in, decisions out: calibration, smoothing and hysteresis.
 
 One place turns evidence into the answers that others act on, so that every tier smooths, holds
-and marks its answers by the same rules.
+and marks its answers by the same rules. `decide` and `no_answer` make a decision by itself, for a
+one-off question; a `Smoother` makes those of standing questions, one after another.
 """
 
 from __future__ import annotations
@@ -13,25 +14,26 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..decision import NO, TIER_HEALTH, UNCERTAIN, UNKNOWN, YES, Decision
+from ..decision import NO, UNCERTAIN, UNKNOWN, YES, Decision
 from ..questions import Question
+from .evidence import NO_EVIDENCE, Evidence, Result
 from .heads import sigmoid
 
 
-@dataclass(frozen=True)
-class Evidence:
-    """What an answer rests on: who looked (`tier`, `depth`, `model`) at which frames."""
-
-    tier: int
-    t_start_ns: int
-    t_end_ns: int
-    depth: int = 0
-    frame_id: str = ""
-    model: str = ""
+def decide(result: Result, t_decided_ns: int) -> Decision:
+    """Return the decision of one look by itself, unsmoothed: `unknown` where it gave nothing."""
+    question, evidence = result.question, result.evidence
+    if not result.probabilities:
+        return no_answer(question, result.reason, t_decided_ns, evidence)
+    raw = checked(question, result.probabilities)
+    return _known(question, raw, raw, evidence, t_decided_ns, _State())
 
 
-#: Evidence of a question that was never answered: both stamps are 0.
-NO_EVIDENCE = Evidence(tier=TIER_HEALTH, t_start_ns=0, t_end_ns=0)
+def no_answer(
+    question: Question, reason: str, t_decided_ns: int, evidence: Evidence = NO_EVIDENCE
+) -> Decision:
+    """Return the decision that a question has no answer, for `reason`."""
+    return _unknown(question, reason, evidence, t_decided_ns, t_decided_ns, _State())
 
 
 @dataclass
@@ -44,8 +46,13 @@ class _State:
     since_ns: int = 0
     evidence: Evidence = NO_EVIDENCE
 
+    def note(self, decision: Decision, evidence: Evidence) -> None:
+        """Keep what the next decision depends on."""
+        self.answer, self.since_ns = decision.answer, decision.since_ns
+        self.evidence = evidence
 
-class Bus:
+
+class Smoother:
     """
     Smoothing and hysteresis, per question. Not thread-safe: the owner serialises the calls.
 
@@ -73,7 +80,7 @@ class Bus:
         `probabilities`: (yes, no) for a yes/no question, one per option for a choice, calibrated
         (see `calibrated`). Raises ValueError if they are not that many finite numbers in [0, 1].
         """
-        raw = _checked(question, probabilities)
+        raw = checked(question, probabilities)
         state = self._states.setdefault(question.id, _State())
         if not state.smoothed or state.options != question.options:
             state.smoothed, state.options = raw, question.options
@@ -82,32 +89,9 @@ class Bus:
             state.smoothed = tuple(
                 new * p + old * before for p, before in zip(raw, state.smoothed, strict=True)
             )
-        if question.kind == "choice":
-            index = _choose(question, state.smoothed, state.answer)
-            answer = UNCERTAIN if index is None else question.options[index]
-            leader = _ranking(state.smoothed)[0] if index is None else index
-        else:
-            answer, leader = _decide(question, state.smoothed[0], state.answer), 0
-        changed = self._note(state, answer, evidence.t_end_ns)
-        state.evidence = evidence
-        is_choice = question.kind == "choice"
-        return Decision(
-            question_id=question.id,
-            answer=answer,
-            p=state.smoothed[leader],
-            p_raw=raw[leader],
-            options=question.options,
-            probabilities=state.smoothed if is_choice else (),
-            tier=evidence.tier,
-            depth=evidence.depth,
-            t_start_ns=evidence.t_start_ns,
-            t_end_ns=evidence.t_end_ns,
-            t_decided_ns=t_decided_ns,
-            changed=changed,
-            since_ns=state.since_ns,
-            model=evidence.model,
-            frame_id=evidence.frame_id,
-        )
+        decision = _known(question, raw, state.smoothed, evidence, t_decided_ns, state)
+        state.note(decision, evidence)
+        return decision
 
     def unknown(
         self,
@@ -125,26 +109,10 @@ class Bus:
         state = self._states.setdefault(question.id, _State())
         state.smoothed = ()
         began_ns = t_decided_ns if evidence is None else evidence.t_end_ns
-        changed = self._note(state, UNKNOWN, began_ns)
-        evidence = state.evidence = evidence or state.evidence
-        return Decision(
-            question_id=question.id,
-            answer=UNKNOWN,
-            p=math.nan,
-            p_raw=math.nan,
-            options=question.options,
-            probabilities=(),
-            tier=evidence.tier,
-            depth=0,
-            t_start_ns=evidence.t_start_ns,
-            t_end_ns=evidence.t_end_ns,
-            t_decided_ns=t_decided_ns,
-            changed=changed,
-            since_ns=state.since_ns,
-            model=evidence.model,
-            frame_id=evidence.frame_id,
-            reason=reason,
-        )
+        evidence = evidence or state.evidence
+        decision = _unknown(question, reason, evidence, t_decided_ns, began_ns, state)
+        state.note(decision, evidence)
+        return decision
 
     def answer(self, question_id: str) -> str | None:
         """Return the answer last published, or None."""
@@ -165,13 +133,6 @@ class Bus:
         for state in self._states.values():
             state.smoothed = ()
             state.evidence = NO_EVIDENCE
-
-    @staticmethod
-    def _note(state: _State, answer: str, began_ns: int) -> bool:
-        changed = answer != state.answer
-        if changed:
-            state.answer, state.since_ns = answer, began_ns
-        return changed
 
 
 def calibrated(question: Question, logits: Sequence[float] | np.ndarray) -> tuple[float, ...]:
@@ -195,19 +156,81 @@ def calibrated(question: Question, logits: Sequence[float] | np.ndarray) -> tupl
     return tuple(x / total for x in e)
 
 
-def _checked(question: Question, probabilities: Sequence[float]) -> tuple[float, ...]:
+def checked(question: Question, probabilities: Sequence[float]) -> tuple[float, ...]:
+    """Return the probabilities as floats in [0, 1], one for each answer. Raises ValueError."""
     count = len(question.options) or 2
     if len(probabilities) != count:
-        raise ValueError(
-            f"question '{question.id}': {count} probabilities wanted, got {len(probabilities)}"
-        )
+        raise ValueError(f"{count} probabilities wanted, got {len(probabilities)}")
     raw = tuple(map(float, probabilities))
     if not all(-1e-6 <= p <= 1 + 1e-6 for p in raw):  # nor is NaN
-        raise ValueError(f"question '{question.id}': not probabilities: {list(raw)}")
+        raise ValueError(f"not probabilities: {list(raw)}")
     return tuple(min(1.0, max(0.0, p)) for p in raw)
 
 
-def _decide(question: Question, p: float, current: str | None) -> str:
+def _known(
+    question: Question,
+    raw: tuple[float, ...],
+    smoothed: tuple[float, ...],
+    evidence: Evidence,
+    t_decided_ns: int,
+    before: _State,
+) -> Decision:
+    if question.kind == "choice":
+        index = _choose(question, smoothed, before.answer)
+        answer = UNCERTAIN if index is None else question.options[index]
+        leader = _ranking(smoothed)[0] if index is None else index
+    else:
+        answer, leader = _threshold(question, smoothed[0], before.answer), 0
+    changed = answer != before.answer
+    return Decision(
+        question_id=question.id,
+        answer=answer,
+        p=smoothed[leader],
+        p_raw=raw[leader],
+        options=question.options,
+        probabilities=smoothed if question.kind == "choice" else (),
+        tier=evidence.tier,
+        depth=evidence.depth,
+        t_start_ns=evidence.t_start_ns,
+        t_end_ns=evidence.t_end_ns,
+        t_decided_ns=t_decided_ns,
+        changed=changed,
+        since_ns=evidence.t_end_ns if changed else before.since_ns,
+        model=evidence.model,
+        frame_id=evidence.frame_id,
+    )
+
+
+def _unknown(
+    question: Question,
+    reason: str,
+    evidence: Evidence,
+    t_decided_ns: int,
+    began_ns: int,
+    before: _State,
+) -> Decision:
+    changed = before.answer != UNKNOWN
+    return Decision(
+        question_id=question.id,
+        answer=UNKNOWN,
+        p=math.nan,
+        p_raw=math.nan,
+        options=question.options,
+        probabilities=(),
+        tier=evidence.tier,
+        depth=0,
+        t_start_ns=evidence.t_start_ns,
+        t_end_ns=evidence.t_end_ns,
+        t_decided_ns=t_decided_ns,
+        changed=changed,
+        since_ns=began_ns if changed else before.since_ns,
+        model=evidence.model,
+        frame_id=evidence.frame_id,
+        reason=reason,
+    )
+
+
+def _threshold(question: Question, p: float, current: str | None) -> str:
     if p >= question.enter:
         return YES
     if p <= question.exit:

@@ -1,295 +1,253 @@
 """
 One group through the engine: vision, Tier 1, append, Tier 2, in this order.
 
-The worker belongs to the engine thread: it owns the engine's state and knows nothing of threads,
-queues or publishing.
+Each step is a call that returns what it found; the caller gates and publishes it.
 """
 
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
 
 from ..decision import TIER_HEADS, TIER_VLM
-from ..frames import NS, Group
+from ..frames import Group
 from ..questions import Question
-from .engine_protocol import EngineLike, ReadoutLike, Sink
-from .heads import Head, HeadError, Pooled, sigmoid
-from .scheduler import CostModel, Scheduler, within_budget
-from .smoothing import Evidence, calibrated
+from .engine_protocol import EngineLike, ReadoutLike, TimedGroup
+from .evidence import Evidence, Result
+from .heads import Head, HeadError, Pooled, answering_head, sigmoid
+from .scheduler import CostModel, within_budget
+from .settings import RuntimeSettings
+from .smoothing import calibrated, checked
 from .statistics import Meter
-from .window import Item, Seen, cosine_distance
 
 
-class Worker:
+@dataclass(frozen=True, eq=False)
+class Encoded:
     """
-    Process groups one by one. Not thread-safe; nothing here raises for what an engine does.
+    A group after vision: its features, or the fault that left none, and its place in time.
 
-    A fault of the engine ends as `failed` for the questions it hit and one `error`; the state it
-    may have spoilt is rebuilt from the window's cached features before it is used again.
+    `scene_change`: the picture has changed much since the group before.
+    """
+
+    features: Pooled | None
+    t_start_ns: int
+    t_end_ns: int
+    frame_id: str
+    scene_change: bool = False
+    fault: str = ""
+
+
+@dataclass(frozen=True)
+class Work:
+    """
+    A part of a group's work that is done.
+
+    `results`; `faults`: messages for the operator; `put_off`: questions due that were not asked.
+    """
+
+    results: tuple[Result, ...] = ()
+    faults: tuple[str, ...] = ()
+    put_off: int = 0
+
+
+class Processor:
+    """
+    Takes groups through an engine, one by one. Belongs to the engine's thread.
+
+    Nothing here raises for what an engine does: a fault ends as results without an answer for the
+    questions it hit and one message; a state that it may have spoilt is computed anew.
+    `asks_model`: the language model answers a standing question. `model_s`: seconds that engine
+    and heads have taken for the newest group so far.
     """
 
     def __init__(
-        self,
-        engine: EngineLike,
-        heads: Sequence[Head],
-        scheduler: Scheduler,
-        meter: Meter,
-        *,
-        window_groups: int,
-        mode: str,
-        scene_change: float | None,
-        budget_s: float | None,
+        self, engine: EngineLike, heads: Sequence[Head], settings: RuntimeSettings, meter: Meter
     ) -> None:
-        """
-        Open a stream on the engine; raises what the engine raises.
-
-        `scene_change`: cosine distance of pooled features that counts as one, None for never;
-        `budget_s`: seconds per group for the language model, None for no limit.
-        """
-        self.engine = engine
-        self._heads = {head.name: head for head in heads}
-        self._head_of = {head.question: head for head in reversed(heads)}
-        self._scheduler = scheduler
+        """Open a stream on the engine; raises what the engine raises."""
+        self._engine = engine
+        self._heads = heads
+        self._settings = settings
         self._meter = meter
-        self._scene_change = scene_change
-        self._budget_s = budget_s
         self._cost = CostModel()
-        self._stream = engine.stream(window_groups=window_groups, mode=mode)
-        self._window: deque[Item] = deque(maxlen=window_groups)
-        self._pending: deque[Item] = deque()  # encoded, not yet appended
-        self._starts_ns: deque[int] = deque(maxlen=4 * window_groups)
-        self._must_reset = False
-        self._last: Seen | None = None
-        self._origin_ns = 0
+        self._stream = engine.stream(window_groups=settings.window_groups, mode=settings.mode)
+        self._last: tuple[int, int] | None = None  # segment and index of the group before
+        self._frame_id = ""
+        self._must_reset = False  # the stream's groups are of another window
+        self._must_start_over = False  # its state may be spoilt
         self._faulty: set[Question] = set()  # failed when last asked: kept out of the batch
-        self._began_s = 0.0  # the group's turn, on the meter's timer
-        self._model_s = 0.0  # of the time since then, what engine and heads took
+        self.asks_model = False  # a question stands that the language model answers
+        self.model_s = 0.0  # what engine and heads have taken for the newest group so far
 
     @property
-    def newest(self) -> Seen | None:
-        """The newest group that questions can be asked about, None before the first."""
-        return self._window[-1].group if self._window else None
+    def newest_ns(self) -> int | None:
+        """Stamp of the newest frame that can be asked about, None before the first."""
+        window = self._window()
+        return window[-1].t_end_ns if window else None
 
     def restart(self) -> None:
         """Begin a new window: what comes next is not contiguous with what was."""
         self._last = None
-        self._window.clear()
-        self._pending.clear()
-        self._starts_ns.clear()
         self._must_reset = True
 
-    def process(
-        self,
-        group: Group,
-        questions: Sequence[Question],
-        sink: Sink,
-        *,
-        fit: Callable[[Group], bool],
-        backlog: bool,
-    ) -> bool | None:
-        """
-        Take the next group and answer what is due; with a backlog, Tier 1 only.
+    # -- the steps of a group --------------------------------------------------------------------
 
-        `fit` waits for Tier 0's word on the group: where it is no, nothing is made of the group.
-        Returns whether Tier 2 questions were put off because of the backlog, None for such a group.
-        """
-        self._began_s, self._model_s = self._meter.timer(), 0.0
-        with self._meter.stage("total"):
-            return self._process(group, questions, sink, fit, backlog)
-
-    def ask(self, question: Question) -> tuple[tuple[float, ...], Evidence]:
-        """Answer one question about the newest group. Raises what the engine raises."""
-        head = self._head(question)
-        if head is not None:
-            return self._predict(head, question)
-        if question.tier == "heads":
-            raise HeadError(self._headless(question))
-        self._catch_up()
-        readout = self._stream.ask([question])[0]
-        return calibrated(question, readout.logits), self._evidence_vlm(readout.depth)
-
-    def idle(self, report: Callable[[str], None]) -> bool:
-        """Let the stream use dead time; return whether there may be more to do."""
-        if self._must_reset or self._pending:
-            return False
-        try:
-            return self._stream.idle()
-        except Exception as error:
-            self._must_reset = True
-            report(f"engine, idle: {_text(error)}")
-            return False
-
-    def _process(
-        self,
-        taken: Group,
-        questions: Sequence[Question],
-        sink: Sink,
-        fit: Callable[[Group], bool],
-        backlog: bool,
-    ) -> bool | None:
-        last, group = self._last, Seen.of(taken)
-        if last is None or group.segment != last.segment or group.index != last.index + 1:
+    def encode(self, group: Group) -> Encoded:
+        """Take the next group through the vision encoder."""
+        self.model_s = 0.0
+        if self._last != (group.segment, group.index - 1):
             self.restart()
-            self._origin_ns = group.t_start_ns
             self._meter.count("segments")
-        self._last = group
+        self._last = group.segment, group.index
+        self._frame_id = group.frames[1].frame_id
+        place = group.t_start_ns, group.t_end_ns, self._frame_id
         try:
             with self._modelling("vision"):
-                features = self.engine.encode([frame.image for frame in taken.frames])
-            if not fit(taken):
-                self._meter.drop("unusable")
-                self.restart()
-                return None
-            jump = self._jumped(features)
+                features = self._engine.encode([frame.image for frame in group.frames])
+            return Encoded(features, *place, self._jumped(features))
         except Exception as error:
-            self._vision_failed(group, questions, sink, error)
-            return False
-        t_s = (group.t_start_ns + group.t_end_ns - 2 * self._origin_ns) / (2 * NS)
-        item = Item(group, features, t_s)
-        self._window.append(item)
-        self._pending.append(item)
-        self._starts_ns.append(group.t_start_ns)
-        if jump:
-            self._scheduler.hasten(group.t_end_ns)
-        due = self._scheduler.due(questions, group.t_end_ns)
-        self._faulty.intersection_update(questions)
-        self._tier1(due, sink)
-        self._meter.note("tier_1", self._meter.timer() - self._began_s)
-        vlm = [question for question in due if self._head(question) is None]
-        vlm = self._refuse_headless(vlm, sink)
-        if not any(self._is_vlm(question) for question in questions):
-            # Nobody to ask: the newest window is kept, to be appended when there is.
-            while len(self._pending) > self._window.maxlen:
-                self._pending.popleft()
-                self._must_reset = True
-            return False
-        with self._meter.stage("tier_2"):
-            return self._tier2(vlm, sink, backlog)
+            self.restart()
+            return Encoded(None, *place, fault=f"vision: {_text(error)}")
 
-    @contextmanager
-    def _modelling(self, stage: str) -> Iterator[None]:
-        """Time a stage that is the model's, not this program's."""
+    def tier1(self, encoded: Encoded, due: Sequence[Question]) -> Work:
+        """
+        Answer what heads answer, and refuse what demands a head that is not loaded.
+
+        A question whose head needs a longer window has no result: it stays due until there is one.
+        """
+        if encoded.fault:
+            results = [
+                self._nothing(encoded, question, self._tier(question), encoded.fault)
+                for question in due
+            ]
+            return Work(tuple(results), (f"engine, {encoded.fault}",))
+        results, faults = [], []
+        window = [*self._window(), encoded][-self._settings.window_groups :]
+        with self._modelling("heads"):
+            for question in due:
+                try:
+                    head = self._head(question)
+                    if head and len(window) >= head.min_groups:
+                        results.append(self._predict(head, question, window))
+                        self._faulty.discard(question)
+                except HeadError as error:
+                    faults += self._fault(question, _text(error))
+                    results.append(self._nothing(encoded, question, TIER_HEADS, _text(error)))
+        return Work(tuple(results), tuple(faults))
+
+    def tier2(
+        self, encoded: Encoded, questions: Sequence[Question], due: Sequence[Question], skip: bool
+    ) -> Iterator[Work]:
+        """
+        Append the group and answer what the language model answers, part by part.
+
+        `questions` are the standing ones. With `skip`, the group is appended and nothing asked.
+        """
         began = self._meter.timer()
+        self._faulty.intersection_update(questions)
+        self.asks_model = any(self._is_models(question) for question in questions)
+        due = [question for question in due if self._is_models(question)]
+        if encoded.fault:
+            return
         try:
-            with self._meter.stage(stage):
-                yield
-        finally:
-            self._model_s += self._meter.timer() - began
+            with self._modelling("append"):
+                self._append(encoded)
+        except Exception as error:
+            # What failed once may fail again: go on with what comes next, not with this window.
+            self.restart()
+            reason = f"append: {_text(error)}"
+            results = [self._nothing(encoded, question, TIER_VLM, reason) for question in due]
+            yield Work(tuple(results), (f"engine, {reason}",))
+            return
+        asked = [] if skip else self._affordable(due, self._meter.timer() - began)
+        yield Work(put_off=len(due) - len(asked))
+        if asked:
+            yield from self._ask(encoded, asked)
 
-    def _vision_failed(
-        self, group: Seen, questions: Sequence[Question], sink: Sink, error: Exception
-    ) -> None:
-        self.restart()
-        message = f"vision: {_text(error)}"
-        sink.error(f"engine, {message}")
-        for question in self._scheduler.due(questions, group.t_end_ns):
-            self._scheduler.asked(question, group.t_end_ns)
-            tier = TIER_VLM if self._head(question) is None else TIER_HEADS
-            sink.failed(question, message, self._evidence(group, tier))
+    # -- beside the groups -----------------------------------------------------------------------
+
+    def ask_now(self, question: Question) -> Result:
+        """Answer one question about the newest group, of which there must be one."""
+        newest = self._window()[-1]
+        tier = self._tier(question)
+        try:
+            head = self._head(question)
+            if head is not None:
+                return self._predict(head, question, self._window())
+            self._mend()
+            return self._read(question, self._stream.ask([question])[0])
+        except Exception as error:
+            return self._nothing(newest, question, tier, _text(error))
+
+    def idle(self) -> tuple[bool, Work]:
+        """Let the stream use dead time; return whether there may be more to do, and faults."""
+        if self._must_reset or self._must_start_over or not self.asks_model:
+            return False, Work()
+        try:
+            return self._stream.idle(), Work()
+        except Exception as error:
+            self._must_start_over = True
+            return False, Work(faults=(f"engine, idle: {_text(error)}",))
+
+    # -- vision and heads ------------------------------------------------------------------------
+
+    def _window(self) -> Sequence[TimedGroup]:
+        """Return the window's groups in the stream, oldest first."""
+        return () if self._must_reset else self._stream.history[-self._settings.window_groups :]
+
+    def _head(self, question: Question) -> Head | None:
+        """Return the head that answers, None where the language model does. Raises HeadError."""
+        head = answering_head(question, self._heads)
+        if head is None and question.tier == "heads":
+            raise HeadError(f"no head '{question.head or question.id}' is loaded for this model")
+        return head
 
     def _jumped(self, features: Pooled) -> bool:
-        if self._scene_change is None or not self._window:
+        window, limit = self._window(), self._settings.scene_change
+        if limit is None or not window:
             return False
-        jump = cosine_distance(self._window[-1].features.mean, features.mean) > self._scene_change
+        jump = cosine_distance(window[-1].group.mean, features.mean) > limit
         if jump:
             self._meter.count("scene_changes")
         return jump
 
-    # -- Tier 1 ----------------------------------------------------------------------------------
-
-    def _head(self, question: Question) -> Head | None:
-        """Return the head that answers a question, None where the language model does."""
-        if question.tier == "vlm" or question.kind == "choice":
-            return None
-        if question.head is not None:
-            return self._heads.get(question.head)
-        return self._head_of.get(question.id)
-
-    @staticmethod
-    def _headless(question: Question) -> str:
-        return f"no head '{question.head or question.id}' is loaded for this model"
-
-    def _is_vlm(self, question: Question) -> bool:
-        return question.tier != "heads" and self._head(question) is None
-
-    def _tier1(self, due: Sequence[Question], sink: Sink) -> None:
-        group = self._window[-1].group
-        # A window that has just begun is too short for a motion head: due until it is not.
-        heads = [
-            (question, head)
-            for question in due
-            if (head := self._head(question)) and len(self._window) >= head.min_groups
-        ]
-        answers: list[tuple[tuple[float, ...], Evidence] | HeadError] = []
-        with self._modelling("heads"):
-            for question, head in heads:
-                try:
-                    answers.append(self._predict(head, question))
-                except HeadError as error:
-                    answers.append(error)
-        for (question, _), answer in zip(heads, answers, strict=True):
-            self._scheduler.asked(question, group.t_end_ns)
-            if isinstance(answer, HeadError):
-                self._fault(question, _text(answer), self._evidence(group, TIER_HEADS), sink)
-            else:
-                self._answered(question, *answer, sink)
-
-    def _predict(self, head: Head, question: Question) -> tuple[tuple[float, ...], Evidence]:
-        window = list(self._window)[-head.window_groups :]
-        logit = head.logit([item.features for item in window])
+    def _predict(
+        self, head: Head, question: Question, window: Sequence[TimedGroup | Encoded]
+    ) -> Result:
+        window = window[-head.window_groups :]
+        features = [one.features if isinstance(one, Encoded) else one.group for one in window]
+        p_yes = sigmoid(head.logit(features))  # it has a temperature: scale, bias are not for it
         evidence = Evidence(
             tier=TIER_HEADS,
-            t_start_ns=window[0].group.t_start_ns,
-            t_end_ns=window[-1].group.t_end_ns,
-            frame_id=window[-1].group.frame_id,
-            model=f"{self.engine.name}/{head.name}",
+            t_start_ns=window[0].t_start_ns,
+            t_end_ns=window[-1].t_end_ns,
+            frame_id=self._frame_id,
+            model=f"{self._engine.name}/{head.name}",
         )
-        p_yes = sigmoid(logit)  # a head has a temperature of its own: scale, bias are not for it
-        return (p_yes, 1.0 - p_yes), evidence
+        return Result(question, evidence, (p_yes, 1.0 - p_yes))
 
-    def _refuse_headless(self, due: list[Question], sink: Sink) -> list[Question]:
-        """Answer `unknown` where a head is demanded that is not loaded; return the others."""
-        group = self._window[-1].group
-        for question in due:
-            if question.tier == "heads":
-                self._scheduler.asked(question, group.t_end_ns)
-                reason = self._headless(question)
-                self._fault(question, reason, self._evidence(group, TIER_HEADS), sink)
-        return [question for question in due if question.tier != "heads"]
+    # -- language model --------------------------------------------------------------------------
 
-    # -- Tier 2 ----------------------------------------------------------------------------------
+    def _append(self, encoded: Encoded) -> None:
+        if self._must_reset:
+            self._stream.reset()
+            self._must_reset = self._must_start_over = False
+        self._mend()
+        self._stream.append(encoded.features, (encoded.t_start_ns, encoded.t_end_ns))
 
-    def _tier2(self, due: list[Question], sink: Sink, backlog: bool) -> bool:
-        group = self._window[-1].group
-        began = self._meter.timer()
-        try:
-            with self._modelling("append"):
-                self._catch_up()
-        except Exception as error:
-            message = f"append: {_text(error)}"
-            sink.error(f"engine, {message}")
-            for question in due:
-                self._scheduler.asked(question, group.t_end_ns)
-                sink.failed(question, message, self._evidence(group, TIER_VLM))
-            return False
-        if backlog:
-            self._meter.count("skipped", len(due))
-            return bool(due)
-        budget_s = self._budget_s
-        if budget_s is not None:
-            budget_s -= self._meter.timer() - began
-        asked = within_budget(due, budget_s, self._cost)
-        self._meter.count("skipped", len(due) - len(asked))
-        if asked:
-            for question in asked:
-                self._scheduler.asked(question, group.t_end_ns)
-            self._ask_batch(asked, sink)
-        return False
+    def _mend(self) -> None:
+        if self._must_start_over:
+            self._stream.start_over()
+            self._must_start_over = False
 
-    def _ask_batch(self, questions: list[Question], sink: Sink) -> None:
+    def _affordable(self, due: Sequence[Question], spent_s: float) -> Sequence[Question]:
+        budget_s = self._settings.tier2_budget_s
+        return within_budget(due, None if budget_s is None else budget_s - spent_s, self._cost)
+
+    def _ask(self, encoded: Encoded, questions: Sequence[Question]) -> Iterator[Work]:
         """Ask in one batch; one question that cannot be asked does not stop the others."""
         sound = [question for question in questions if question not in self._faulty]
         alone = [question for question in questions if question in self._faulty]
@@ -302,88 +260,98 @@ class Worker:
                 alone = sound + alone  # the one at fault is told when asked by itself
             else:
                 self._cost.note(len(sound), self._meter.timer() - began)
-                for question, readout in zip(sound, readouts, strict=True):
-                    self._deliver(question, readout, sink)
-        answered = [self._ask_alone(question, sink) for question in alone]
-        if alone and not any(answered) and len(alone) == len(questions):
-            self._must_reset = True  # no question works: perhaps it is the state
+                yield self._delivered(
+                    [self._read(*pair) for pair in zip(sound, readouts, strict=True)]
+                )
+        raised = 0
+        for question in alone:
+            try:
+                with self._modelling("ask"):
+                    readout = self._stream.ask([question])[0]
+            except Exception as error:
+                raised += 1
+                result = self._nothing(encoded, question, TIER_VLM, _text(error))
+            else:
+                result = self._read(question, readout)
+            yield self._delivered([result])
+        if raised == len(questions):
+            self._must_start_over = True  # no question works: perhaps it is the state
 
-    def _ask_alone(self, question: Question, sink: Sink) -> bool:
-        try:
-            with self._modelling("ask"):
-                readout = self._stream.ask([question])[0]
-        except Exception as error:
-            evidence = self._evidence(self._window[-1].group, TIER_VLM)
-            self._fault(question, _text(error), evidence, sink)
-            return False
-        self._deliver(question, readout, sink)
-        return True
-
-    def _fault(self, question: Question, reason: str, evidence: Evidence, sink: Sink) -> None:
-        """Answer `unknown`; tell the operator once, not each time, until it works again."""
-        if question not in self._faulty:
-            self._faulty.add(question)
-            sink.error(f"question '{question.id}': {reason}")
-        sink.failed(question, reason, evidence)
-
-    def _deliver(self, question: Question, readout: ReadoutLike, sink: Sink) -> None:
-        evidence = self._evidence_vlm(readout.depth)
+    def _read(self, question: Question, readout: ReadoutLike) -> Result:
+        """Return what the model's output says, or why it says nothing."""
+        history = self._stream.history
+        evidence = Evidence(
+            tier=TIER_VLM,
+            t_start_ns=history[0].t_start_ns,
+            t_end_ns=history[-1].t_end_ns,
+            depth=int(readout.depth),
+            frame_id=self._frame_id,
+            model=self._engine.name,
+        )
         try:
             probabilities = calibrated(question, readout.logits)
         except (TypeError, ValueError) as error:
-            self._fault(question, f"the model's output is no numbers: {error}", evidence, sink)
-            return
-        if all(map(math.isfinite, probabilities)):
-            self._answered(question, probabilities, evidence, sink)
-        else:
-            self._fault(question, "the model's output is not finite", evidence, sink)
-
-    def _answered(
-        self, question: Question, probabilities: Sequence[float], evidence: Evidence, sink: Sink
-    ) -> None:
-        self._faulty.discard(question)
-        sink.answered(question, probabilities, evidence)
-        self._meter.note("outside", self._meter.timer() - self._began_s - self._model_s)
-
-    def _catch_up(self) -> None:
-        """Append what the stream lacks; from the window, where its state is spoilt."""
-        if self._must_reset:
-            self._stream.reset()
-            self._pending = deque(self._window)
-            self._must_reset = False
+            return Result(question, evidence, reason=f"the model's output is not numbers: {error}")
+        if not all(map(math.isfinite, probabilities)):
+            return Result(question, evidence, reason="the model's output is not finite")
         try:
-            while self._pending:
-                item = self._pending[0]
-                self._stream.append(item.features, item.t_s)
-                self._pending.popleft()
-        except Exception:
-            # What failed once may fail again: go on with what comes next, not with this window.
-            self._must_reset = True
-            self._window.clear()
-            self._pending.clear()
-            self._starts_ns.clear()
-            raise
+            return Result(question, evidence, checked(question, probabilities))
+        except ValueError as error:
+            return Result(question, evidence, reason=str(error))
 
-    def _evidence(self, group: Seen, tier: int) -> Evidence:
-        return Evidence(
+    def _delivered(self, results: Sequence[Result]) -> Work:
+        faults: list[str] = []
+        for result in results:
+            if result.reason:
+                faults += self._fault(result.question, result.reason)
+            else:
+                self._faulty.discard(result.question)
+        return Work(tuple(results), tuple(faults))
+
+    # -- faults ----------------------------------------------------------------------------------
+
+    def _fault(self, question: Question, reason: str) -> list[str]:
+        """Return what to tell the operator: once, not each time, until it works again."""
+        if question in self._faulty:
+            return []
+        self._faulty.add(question)
+        return [f"question '{question.id}': {reason}"]
+
+    def _nothing(
+        self, place: Encoded | TimedGroup, question: Question, tier: int, reason: str
+    ) -> Result:
+        evidence = Evidence(
             tier=tier,
-            t_start_ns=group.t_start_ns,
-            t_end_ns=group.t_end_ns,
-            frame_id=group.frame_id,
-            model=self.engine.name,
+            t_start_ns=place.t_start_ns,
+            t_end_ns=place.t_end_ns,
+            frame_id=self._frame_id,
+            model=self._engine.name,
         )
+        return Result(question, evidence, reason=reason)
 
-    def _evidence_vlm(self, depth: int) -> Evidence:
-        group = self._window[-1].group
-        held = min(self._stream.n_groups, len(self._starts_ns))
-        return Evidence(
-            tier=TIER_VLM,
-            t_start_ns=self._starts_ns[-held] if held else group.t_start_ns,
-            t_end_ns=group.t_end_ns,
-            depth=int(depth),
-            frame_id=group.frame_id,
-            model=self.engine.name,
-        )
+    def _tier(self, question: Question) -> int:
+        return TIER_VLM if self._is_models(question) else TIER_HEADS
+
+    def _is_models(self, question: Question) -> bool:
+        """Tell whether the language model answers a question."""
+        return question.tier != "heads" and answering_head(question, self._heads) is None
+
+    @contextmanager
+    def _modelling(self, stage: str) -> Iterator[None]:
+        """Time a stage that is the model's, not this program's."""
+        began = self._meter.timer()
+        try:
+            with self._meter.stage(stage):
+                yield
+        finally:
+            self.model_s += self._meter.timer() - began
+
+
+def cosine_distance(one: np.ndarray, other: np.ndarray) -> float:
+    """Return 1 - cosine of two vectors, 0 where either has no length."""
+    one, other = np.asarray(one, np.float32), np.asarray(other, np.float32)
+    length = math.sqrt(float(np.dot(one, one)) * float(np.dot(other, other)))
+    return 1.0 - float(np.dot(one, other)) / length if length > 0 else 0.0
 
 
 def _text(error: Exception) -> str:

@@ -56,17 +56,20 @@ class FaultyStream:
         self._engine, self._stream = engine, stream
 
     @property
-    def n_groups(self) -> int:
-        return self._stream.n_groups
+    def history(self) -> Sequence[Any]:
+        return self._stream.history
 
-    def append(self, group: Any, t_s: float) -> None:
-        self._engine.disturbed("append", lambda: self._stream.append(group, t_s))
+    def append(self, group: Any, stamps_ns: tuple[int, int]) -> None:
+        self._engine.disturbed("append", lambda: self._stream.append(group, stamps_ns))
 
     def ask(self, queries: Sequence[Question]) -> Any:
         return self._engine.disturbed("ask", lambda: self._stream.ask(queries))
 
     def reset(self) -> None:
         self._stream.reset()
+
+    def start_over(self) -> None:
+        self._stream.start_over()
 
     def idle(self) -> bool:
         return self._stream.idle()

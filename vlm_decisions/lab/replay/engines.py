@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...frames import NS
 from ...questions import Question
-from ...runtime.engine_protocol import EngineLike, ReadoutLike, StreamLike
+from ...runtime.engine_protocol import EngineLike, ReadoutLike, StreamLike, TimedGroup
 
 STAGES = ("encode", "append", "ask", "idle")
 
@@ -66,13 +67,13 @@ class MeteredStream:
         self._engine, self._stream = engine, stream
 
     @property
-    def n_groups(self) -> int:
-        """Return the groups that the state holds."""
-        return self._stream.n_groups
+    def history(self) -> Sequence[TimedGroup]:
+        """Return the groups that the next questions see."""
+        return self._stream.history
 
-    def append(self, group: Any, t_s: float) -> None:
+    def append(self, group: Any, stamps_ns: tuple[int, int]) -> None:
         """Append a group."""
-        self._engine.timed("append", self._stream.append, group, t_s)
+        self._engine.timed("append", self._stream.append, group, stamps_ns)
 
     def ask(self, queries: Sequence[Question]) -> Sequence[ReadoutLike]:
         """Answer all."""
@@ -81,6 +82,10 @@ class MeteredStream:
     def reset(self) -> None:
         """Drop all groups."""
         self._stream.reset()
+
+    def start_over(self) -> None:
+        """Drop the state."""
+        self._stream.start_over()
 
     def idle(self) -> bool:
         """Use dead time."""
@@ -116,47 +121,59 @@ class RecentFrames:
         return RecentStream(self._engine, self._count, self._apart_s)
 
 
+class Kept(NamedTuple):
+    """An encoded frame, and the stamps of the group that it is the newest frame of."""
+
+    group: Any
+    t_start_ns: int
+    t_end_ns: int
+
+
 class RecentStream:
     """Keeps encoded frames and asks about the newest and those one, two, ... steps before it."""
 
     def __init__(self, engine: Any, count: int, apart_s: float) -> None:
         """Start empty."""
         self._engine, self._count, self._apart_s = engine, count, apart_s
-        self._kept: deque[tuple[float, Any]] = deque()
+        self._kept: deque[Kept] = deque()
 
     @property
-    def n_groups(self) -> int:
+    def history(self) -> Sequence[Kept]:
         """Return the groups from the oldest frame asked about on."""
-        return len(self._kept)
+        return tuple(self._kept)
 
-    def append(self, group: Any, t_s: float) -> None:
+    def append(self, group: Any, stamps_ns: tuple[int, int]) -> None:
         """Keep a frame, as long as it may be asked about."""
-        self._kept.append((t_s, group))
-        while t_s - self._kept[0][0] > (self._count - 1) * self._apart_s + 1e-6:
+        self._kept.append(Kept(group, *stamps_ns))
+        span_ns = round((self._count - 1) * self._apart_s * NS)
+        while stamps_ns[1] - self._kept[0].t_end_ns > span_ns:
             self._kept.popleft()
 
     def ask(self, queries: Sequence[Question]) -> Sequence[ReadoutLike]:
         """Answer all about the recent frames."""
         chosen = self.chosen()
-        first_s = chosen[0][0]
-        window = self._engine.window([group for _, group in chosen],
-                                     [t_s - first_s for t_s, _ in chosen])
+        first_ns = chosen[0].t_end_ns
+        window = self._engine.window([kept.group for kept in chosen],
+                                     [(kept.t_end_ns - first_ns) / NS for kept in chosen])
         return window.ask(queries)
 
-    def chosen(self) -> list[tuple[float, Any]]:
-        """Return (time, frame) of those asked about, the oldest first."""
-        newest_s = self._kept[-1][0]
-        picked: dict[float, Any] = {}
+    def chosen(self) -> list[Kept]:
+        """Return those asked about, the oldest first."""
+        apart_ns = round(self._apart_s * NS)
+        picked: dict[int, Kept] = {}
         for step in range(self._count):
-            wanted_s = newest_s - step * self._apart_s
-            t_s, group = min(self._kept, key=lambda one: abs(one[0] - wanted_s))
-            if abs(t_s - wanted_s) <= self._apart_s / 2:
-                picked[t_s] = group
-        return sorted(picked.items(), key=lambda one: one[0])
+            wanted_ns = self._kept[-1].t_end_ns - step * apart_ns
+            kept = min(self._kept, key=lambda one: abs(one.t_end_ns - wanted_ns))
+            if abs(kept.t_end_ns - wanted_ns) <= apart_ns // 2:
+                picked[kept.t_end_ns] = kept
+        return [picked[t_ns] for t_ns in sorted(picked)]
 
     def reset(self) -> None:
         """Drop all."""
         self._kept.clear()
+
+    def start_over(self) -> None:
+        """Have no state to drop."""
 
     def idle(self) -> bool:
         """Have nothing to do."""

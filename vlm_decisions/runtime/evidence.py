@@ -1,0 +1,39 @@
+"""What an answer rests on, and what a look at the evidence gave."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..decision import TIER_HEALTH
+from ..questions import Question
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What an answer rests on: who looked (`tier`, `depth`, `model`) at which frames."""
+
+    tier: int
+    t_start_ns: int
+    t_end_ns: int
+    depth: int = 0
+    frame_id: str = ""
+    model: str = ""
+
+
+#: Evidence of a question that was never answered: both stamps are 0.
+NO_EVIDENCE = Evidence(tier=TIER_HEALTH, t_start_ns=0, t_end_ns=0)
+
+
+@dataclass(frozen=True)
+class Result:
+    """
+    What a look at the evidence gave for one question: probabilities, or the reason for none.
+
+    `probabilities`: (yes, no), or one per option of a choice; calibrated, finite, in [0, 1]; empty
+    where there are none.
+    """
+
+    question: Question
+    evidence: Evidence
+    probabilities: tuple[float, ...] = ()
+    reason: str = ""
