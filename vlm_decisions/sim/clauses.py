@@ -100,7 +100,8 @@ class Speaker:
             aux = {"is": "are", "does": "do", "has": "have"}.get(aux, aux)
         anyone = subject.startswith("any") or rest.startswith(("any ", "holding any"))
         if denied or not self.negator:
-            question, statement = f"{aux} {subject} {rest}", f"{subject} {finite or f'{aux} {rest}'}"
+            question = f"{aux} {subject} {rest}"
+            statement = f"{subject} {finite or f'{aux} {rest}'}"
         else:
             meaning = ~meaning
             self.tags.add(f"negation:{self.negator}|{self.kind}")
@@ -122,7 +123,8 @@ def with_article(noun: str) -> str:
     """Return a noun with its indefinite article."""
     if noun.startswith(("some", "any", "no ")):
         return noun
-    return f"an {noun}" if noun[0] in "aeiou" and not noun.startswith(("uni", "use")) else f"a {noun}"
+    vowel = noun[0] in "aeiou" and not noun.startswith(("uni", "use"))
+    return f"{'an' if vowel else 'a'} {noun}"
 
 
 IN_VIEW = ("visible", "in view", "present", "in the picture", "in the image", "in sight",
@@ -199,7 +201,7 @@ def person(s: Speaker) -> Clause:
         s.tags.add(f"negation:{word}|{s.kind}")
         return s.say(s.pick(DEFINITE[:7]), "is", word, ~meaning, denied=True)
     if s.negator == "no" and roll < 0.6:
-        word = s.pick((*NO_ONE, "nobody", "no one"))
+        word = s.pick(NO_ONE[:2])
         s.tags.add(f"negation:{word}|{s.kind}")
         if roll < 0.25:
             return s.say("there", "is", word + s.pick(WHERE), ~meaning, denied=True)
@@ -212,8 +214,8 @@ def person(s: Speaker) -> Clause:
         return presence(s, "person", meaning)
     if roll < 0.8:
         return s.say(s.pick((*INDEFINITE, *DEFINITE[:7])), "is", s.pick(HERE), meaning)
-    return s.say("there", "is", s.pick(("someone", "somebody", "anyone", "anybody")) + s.pick(WHERE),
-                 meaning)
+    who = s.pick(("someone", "somebody", "anyone", "anybody"))
+    return s.say("there", "is", who + s.pick(WHERE), meaning)
 
 
 LYING = ("on", "on", "lying on", "standing on", "sitting on", "resting on", "placed on")
@@ -241,7 +243,7 @@ def on_desk(s: Speaker, key: str, meaning: Meaning) -> Clause:
             return s.say(desk, "does", f"lack {a}", ~meaning, f"lacks {a}", denied=True)
         return s.say(desk, "is", f"{word} {a}", ~meaning, denied=True)
     if s.negator == "absent":
-        word = s.pick(("missing from", "absent from", "gone from", "not on"))
+        word = s.pick(("missing from", "absent from", "gone from", "nowhere on"))
         s.tags.add(f"negation:{word}|{s.kind}")
         return s.say(s.the(key), "is", f"{word} {desk}", ~meaning, denied=True)
     if roll < 0.3:
@@ -420,9 +422,9 @@ def company(s: Speaker) -> Clause:
         if s.rng.random() < 0.5:
             return s.say("there", "is", word + s.pick(WHERE), ~meaning, denied=True)
         return s.say(word, "is", s.pick(HERE), ~meaning, denied=True)
-    words = [f"a second {s.noun('person')}", f"another {s.noun('person')}", "someone else",
-             "somebody else", "anyone else", "anybody else"]
-    other = s.pick(words)
+    other = s.pick(("a second", "another", "someone else", "somebody else", "anyone else"))
+    if other in ("a second", "another"):
+        other = f"{other} {s.noun('person')}"
     if s.rng.random() < 0.5:
         return s.say("there", "is", other + s.pick(WHERE), meaning)
     return s.say(other, "is", s.pick(HERE), meaning)
@@ -449,11 +451,12 @@ def counting(rng: np.random.Generator) -> Clause:
     word = str(n) if rng.random() < 0.15 else NUMBERS[n]
     amount = form.format(word)
     noun = s.noun("person" if people else "thing")
+    plural = "people" if noun == "person" else noun + "s"
     if n != 1 or "more" in form or "fewer" in form.split()[-1]:
-        noun = {"person": "people", "human being": "human beings"}.get(noun, noun + "s")
+        noun = plural
     place = s.pick(WHERE) if people else f" on {s.the('desk')}"
     s.tags.add(f"count:{form}|{noun}|{min(n, 3)}")
-    aux = "is" if n == 1 and not noun.endswith(("s", "people")) else "are"
+    aux = "is" if noun != plural else "are"
     roll = rng.random()
     if roll < 0.2 and not people:
         desk = place.removeprefix(" on ")
@@ -462,7 +465,6 @@ def counting(rng: np.random.Generator) -> Clause:
     if roll < 0.3:
         return s.say("you", "can", f"see {amount} {noun}{place}", meaning)
     if roll < 0.4:
-        plural = {"person": "people"}.get(noun, noun if noun.endswith(("s", "people")) else noun + "s")
         return s.say(f"the number of {plural}{place}", "is", amount, meaning)
     return s.say("there", aux, f"{amount} {noun}{place}", meaning)
 

@@ -53,8 +53,9 @@ def _places(scene: Scene) -> dict[str, tuple[float, ...]]:
     places = {name: (x,) for name, x in scene.state.desk.items()}
     if scene.state.person:
         places["person"] = (scene.x,)
-    if scene.state.holding in OBJECTS:
-        places[str(scene.state.holding)] = (scene.x, held_spot(scene.state, scene.x, scene.scale)[0])
+    held = scene.state.holding
+    if held in OBJECTS:
+        places[held] = (scene.x, held_spot(scene.state, scene.x, scene.scale)[0])
     return places
 
 
