@@ -74,7 +74,8 @@ class Run:
              optimiser: Any = None) -> None:
         """Replace the stage's checkpoint; without an optimiser it cannot be trained on."""
         path = self.folder / f"{stage}.pt"
-        state = {"step": step, "epoch": self.epoch(stage), "optimiser": optimiser and optimiser.state_dict(),
+        state = {"step": step, "epoch": self.epoch(stage),
+                 "optimiser": optimiser and optimiser.state_dict(),
                  "modules": {name: m.state_dict() for name, m in modules.items()}}
         with replacing(path) as file:
             torch.save(state, file)

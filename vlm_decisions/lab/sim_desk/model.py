@@ -47,8 +47,9 @@ def adopt(folder: Path, checkpoint: Path) -> None:
             run.save(stage, 0, modules)
 
 
-def train_model(folder: Path, out: Path, *, begin: Path | None = None, vision_steps: int = 2800, language_steps: int = 1500,
-                question_steps: int = 3000, strips: int = 5000) -> int:
+def train_model(folder: Path, out: Path, *, begin: Path | None = None,
+                vision_steps: int = 2800, language_steps: int = 1500, question_steps: int = 3000,
+                strips: int = 5000) -> int:
     """Train all three stages in `folder` and write the checkpoint to `out`.
 
     A run that was stopped goes on from its checkpoints. A stage of 0 steps is left as it

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from .scenes import Moment
 from .stage_language import CHOICES, YES_NO, draw_clips, step_clips
 from .strips import StripStore
 from .tokenizer import grow
+from .workers import Companion
 
 LENGTHS, LENGTH_SHARE = (1, 2, 4, 8), (0.5, 0.16, 0.2, 0.14)
 QUESTIONS = 24  # of a clip and step
@@ -39,6 +41,7 @@ SHORT_STEPS = 0.6
 UNKNOWN, OPTIONS = 0.07, 0.06  # of the questions nothing answers; have options
 LINES = 8_000  # of the grammar, to take words from
 SAMPLE_SEEDS = 5_000
+SAVE_EVERY = 25
 WORD = re.compile(r"(?:^| )[A-Za-z']+")
 
 
@@ -155,9 +158,41 @@ def question_clips(rng: np.random.Generator, store: StripStore, suffix: int) -> 
     return draw_clips(rng, store, n, max(2, STEP_TOKENS // (30 * n + 40 + QUESTIONS * suffix)))
 
 
+@dataclass
+class Lessons:
+    """Draws steps of this stage, and of the one before, and takes their loss."""
+
+    student: Student
+    store: StripStore
+    asker: Asker
+    examiner: Examiner
+
+    def loss(self, rng: np.random.Generator) -> tuple[torch.Tensor, dict[str, float]]:
+        """Return the loss of a step on fresh material, and the part of the full depth by name."""
+        if rng.random() < REPEATED:
+            name, clips = "repeated", step_clips(rng, self.store, STEP_TOKENS)
+            asked = [[(ids, [], right) for ids, right in
+                      (*self.asker.draw(rng, clip, YES_NO, False),
+                       *self.asker.draw(rng, clip, CHOICES, True))] for clip in clips]
+        else:
+            short = rng.random() < SHORT_STEPS
+            name, longest = "questions", SHORT if short else LONG
+            clips = question_clips(rng, self.store, SHORT if short else 30)
+            asked = [self.examiner.draw(rng, clip, QUESTIONS, longest, 0 if short else SHORT)
+                     for clip in clips]
+        template = self.student.template
+        with torch.autocast("cpu", torch.bfloat16):
+            _, states, plan = self.student.prefix(clips)
+            logits = self.student.answer_logits(
+                states, plan, [[item[0] for item in row] for row in asked], list(EXITS))
+            each = {d: soft_loss(x, asked, (template.yes_id, template.no_id))
+                    for d, x in logits.items()}
+        return sum(EXITS[d] * x for d, x in each.items()), {name: float(each[max(EXITS)].detach())}
+
+
 def train_questions(model: Any, tokenizer: Any, run: Run, steps: int, strips: int,
                     lr: float = 1.2e-3, without: frozenset[str] = frozenset()) -> None:
-    """Train the language model of `model` for `steps` steps."""
+    """Train the language model of `model` for `steps` steps, in two processes."""
     student = Student(model, tokenizer)
     modules = {"language_model": student.model}
     optimiser = Optimiser(modules.values(), lr, run.cosine(steps, warmup=60))
@@ -165,37 +200,23 @@ def train_questions(model: Any, tokenizer: Any, run: Run, steps: int, strips: in
     if start >= steps:
         return
     store = StripStore(run.folder / "strips", run.folder / "vision.pt", strips)
+    store.poll(wait_for=strips)
+    store.close()
     progress = run.progress("questions", start, steps)
+    asker = Asker(student.template, [m for s in store.strips[:600] for m in s.moments])
+    lessons = Lessons(student, store, asker, Examiner(student.template, without))
+    rng, other = np.random.default_rng([start, 11]), np.random.default_rng([start, 12])
+    companion = Companion(optimiser.parameters,
+                          lambda: optimiser.gradient(lessons.loss(other)[0]))
+    step = saved = start
     try:
-        store.poll(wait_for=min(strips, 600))
-        asker = Asker(student.template, [m for s in store.strips[:600] for m in s.moments])
-        examiner = Examiner(student.template, without)
-        yes_no = (student.template.yes_id, student.template.no_id)
-        rng = np.random.default_rng([start, 11])
-        full = max(EXITS)
-        for step in range(start, steps):
-            store.poll()
-            losses: dict[str, torch.Tensor] = {}
-            if rng.random() < REPEATED:
-                name, clips = "repeated", step_clips(rng, store, STEP_TOKENS)
-                asked = [[(ids, [], right) for ids, right in
-                          (*asker.draw(rng, clip, YES_NO, False),
-                           *asker.draw(rng, clip, CHOICES, True))] for clip in clips]
-            else:
-                short = rng.random() < SHORT_STEPS
-                name, longest = "questions", SHORT if short else LONG
-                clips = question_clips(rng, store, SHORT if short else 30)
-                asked = [examiner.draw(rng, clip, QUESTIONS, longest, 0 if short else SHORT)
-                         for clip in clips]
-            with torch.autocast("cpu", torch.bfloat16):
-                _, states, plan = student.prefix(clips)
-                logits = student.answer_logits(
-                    states, plan, [[item[0] for item in row] for row in asked], list(EXITS))
-                each = {d: soft_loss(x, asked, yes_no) for d, x in logits.items()}
-            losses[name] = each[full].detach()
-            optimiser.step(sum(EXITS[d] * loss for d, loss in each.items()))
-            progress.update(step + 1, {k: float(v) for k, v in losses.items()})
-            if (step + 1) % 25 == 0 or step + 1 == steps:
-                run.save("questions", step + 1, modules, optimiser)
+        while step < steps:
+            loss, shown = lessons.loss(rng)
+            optimiser.step(loss)
+            step += 1 + (step + 1 < steps and companion.take(optimiser.follow))
+            progress.update(step, shown)
+            if step - saved >= SAVE_EVERY or step == steps:
+                run.save("questions", step, modules, optimiser)
+                saved = step
     finally:
-        store.close()
+        companion.close()
