@@ -111,7 +111,7 @@ class Phrase:
 
 
 # What is drawn for each split, as (share, how): attempts go on until the tags are right.
-_SHAPES = {"plain": 0.36, "denied": 0.26, "joined": 0.27, "counted": 0.11}
+_SHAPES = {"plain": 0.35, "denied": 0.33, "joined": 0.22, "counted": 0.1}
 
 
 def draw(rng: np.random.Generator, split: str = "train", without: frozenset[str] = frozenset(),

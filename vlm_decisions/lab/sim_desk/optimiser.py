@@ -68,4 +68,5 @@ class Optimiser:
         for part, saved in zip(self._parts, state["parts"], strict=True):
             part.load_state_dict(saved)
         for schedule, saved in zip(self._schedules, state["schedules"], strict=True):
-            schedule.load_state_dict(saved)
+            # The rate is this run's: only how far the schedule has come is restored.
+            schedule.load_state_dict({**saved, "base_lrs": schedule.base_lrs})

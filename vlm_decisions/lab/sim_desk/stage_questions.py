@@ -37,7 +37,8 @@ QUESTIONS = 24  # of a clip and step
 STEP_TOKENS = 3400
 REPEATED = 0.15  # of the steps have the second stage's material
 SHORT, LONG = 21, 34  # tokens of a question and its tail: a step's are of one sort, padding is dear
-SHORT_STEPS = 0.6
+SHORT_STEPS = 0.7
+QUESTION_EXITS = {2: 0.05, 4: 0.25, 6: 1.0}  # two layers understand little
 UNKNOWN, OPTIONS = 0.07, 0.06  # of the questions nothing answers; have options
 LINES = 8_000  # of the grammar, to take words from
 SAMPLE_SEEDS = 5_000
@@ -187,11 +188,12 @@ class Lessons:
                 states, plan, [[item[0] for item in row] for row in asked], list(EXITS))
             each = {d: soft_loss(x, asked, (template.yes_id, template.no_id))
                     for d, x in logits.items()}
-        return sum(EXITS[d] * x for d, x in each.items()), {name: float(each[max(EXITS)].detach())}
+        weights = EXITS if name == "repeated" else QUESTION_EXITS
+        return sum(weights[d] * x for d, x in each.items()), {name: float(each[max(EXITS)].detach())}
 
 
 def train_questions(model: Any, tokenizer: Any, run: Run, steps: int, strips: int,
-                    lr: float = 1.2e-3, without: frozenset[str] = frozenset()) -> None:
+                    lr: float = 1.8e-3, without: frozenset[str] = frozenset()) -> None:
     """Train the language model of `model` for `steps` steps, in two processes."""
     student = Student(model, tokenizer)
     modules = {"language_model": student.model}
