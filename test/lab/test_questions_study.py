@@ -72,4 +72,5 @@ def test_who_overhears_every_denial_gets_them_the_wrong_way_round(meanings):
             1 + int(meaning.value(facts))) / 2
 
     result = questions(Reader(deaf), CLIPS, 8)
-    assert result["negation"]["auroc"] < 0.25 < 0.6 < result["seen"]["auroc"]
+    assert result["negation"]["auroc"] < 0.2
+    assert result["template"]["auroc"] > result["negation"]["auroc"] + 0.2

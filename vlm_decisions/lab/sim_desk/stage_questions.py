@@ -189,7 +189,8 @@ class Lessons:
             each = {d: soft_loss(x, asked, (template.yes_id, template.no_id))
                     for d, x in logits.items()}
         weights = EXITS if name == "repeated" else QUESTION_EXITS
-        return sum(weights[d] * x for d, x in each.items()), {name: float(each[max(EXITS)].detach())}
+        loss = sum(weights[d] * x for d, x in each.items())
+        return loss, {name: float(each[max(EXITS)].detach())}
 
 
 def train_questions(model: Any, tokenizer: Any, run: Run, steps: int, strips: int,

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ...learn.measures import auroc, balanced_accuracy, interval
+from ...learn.measures import auroc, balanced_accuracy, bootstrap
 from ...sim import clips as desk
 from ...sim.facts import Scene, facts_of
 from ...sim.grammar import SPLITS, Phrase, draw
@@ -141,7 +141,7 @@ def _interval(truth: np.ndarray, p: np.ndarray, scene: list[int],
         rows = np.concatenate([members[k] for k in drawn])
         return auroc(truth[rows], p[rows]) if len(rows) else None
 
-    return interval(measure, clips, np.random.default_rng(17), 200)
+    return bootstrap(measure, clips, np.random.default_rng(17), 200)
 
 
 def _by_kind(asked: dict[str, Asked]) -> dict[str, Any]:
