@@ -28,7 +28,7 @@ from .predictions import LabelledRecording, Predictions, labelled, predict, simu
 from .probes import folds_of
 from .question_file import rewrite
 from .recordings import Recording
-from .thresholds import FLICKER, PATIENCE_S, Track, event_cost, fit_thresholds
+from .thresholds import Costs, Track, event_cost, fit_thresholds
 
 LEAST_SCALE = 0.05  # a model that does not tell yes from no would get a scale of 0
 MOST_SCALE, MOST_BIAS = 1000.0, 1000.0  # what a question may hold
@@ -67,7 +67,7 @@ class Fitted:
 
 def calibrate(model: str, questions: Path, out: Path, *, recordings: Sequence[Recording] = (),
               labels_file: Path | None = None, clips: int = 100, heads: Sequence[Head] = (),
-              skip: Sequence[str] = (), patience_s: float = PATIENCE_S, flicker: float = FLICKER,
+              skip: Sequence[str] = (), costs: Costs = Costs(),
               cache: Path | None = None, skip_unlabelled: bool = False,
               engine: Any = None) -> dict[str, Any]:
     """Fit the yes/no questions of a file and write it, otherwise unchanged, to `out`.
@@ -81,8 +81,7 @@ def calibrate(model: str, questions: Path, out: Path, *, recordings: Sequence[Re
         clips: desks to ask about.
         heads: those that the runtime will have.
         skip: ids to leave as they are.
-        patience_s: wrong for so long costs as much as a missed event.
-        flicker: cost of a change to a wrong answer.
+        costs: what wrong answers cost.
         cache: folder where answers are kept between runs.
         skip_unlabelled: leave out recordings that no label names.
         engine: loaded already, instead of `model`.
@@ -106,7 +105,7 @@ def calibrate(model: str, questions: Path, out: Path, *, recordings: Sequence[Re
         engine = Engine.load(model)
     # All are asked, so that what is kept on disk serves whatever is skipped the next time.
     predictions = predict(engine, known, [q for q in book if q.kind == "yes_no"], heads, cache)
-    done = [fit_question(question, predictions, heads, patience_s, flicker) for question in fit]
+    done = [fit_question(question, predictions, heads, costs) for question in fit]
     changes = {one.question.id: one.changes for one in done}
     write_text(out, rewrite(text, changes, str(questions)))
     asked = [one for one in done if one.held]
@@ -183,8 +182,7 @@ def _known(book: QuestionBook, recordings: Sequence[Recording], labels_file: Pat
 
 
 def fit_question(question: Question, predictions: Sequence[Predictions],
-                 heads: Sequence[Head] = (), patience_s: float = PATIENCE_S,
-                 flicker: float = FLICKER) -> Fitted:
+                 heads: Sequence[Head] = (), costs: Costs = Costs()) -> Fitted:
     """Fit one yes/no question on two thirds of the sources, and measure it on the others.
 
     Of P(yes) the log loss, and of the answers the cost, are never worse on the held-out sources
@@ -216,7 +214,7 @@ def fit_question(question: Question, predictions: Sequence[Predictions],
              for pair in (present, (scale, bias))}
         losses = {pair: log_loss(told, p[pair]) for pair in p}
         if (scale, bias) == present:
-            one.kept["scale, bias"] = "too few sources to tell that others are better"
+            one.kept["scale, bias"] = "no others are better by more than chance"
         elif losses[scale, bias] >= losses[present]:
             one.kept["scale, bias"] = (
                 f"{scale:g}, {bias:g} would be no better on the held-out sources (log loss "
@@ -229,12 +227,11 @@ def fit_question(question: Question, predictions: Sequence[Predictions],
     def cost(scale: float, bias: float, enter: float, leave: float) -> float:
         return float(event_cost(
             _tracks(name, predictions, head, scale, bias, out), question.ema, np.array([enter]),
-            np.array([leave]), patience_s=patience_s, flicker=flicker)[0])
+            np.array([leave]), costs)[0])
 
     thresholds = question.enter, question.exit
     enter, leave = fit_thresholds(
-        _tracks(name, predictions, head, scale, bias, ~out), question.ema, *thresholds,
-        patience_s=patience_s, flicker=flicker)
+        _tracks(name, predictions, head, scale, bias, ~out), question.ema, *thresholds, costs)
     before, after = cost(*present, *thresholds), cost(scale, bias, enter, leave)
     if (enter, leave) == thresholds:
         one.kept["enter, exit"] = "no others are better by more than chance"

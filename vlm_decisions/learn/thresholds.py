@@ -1,9 +1,9 @@
 """When to say yes and when to say no: `enter` and `exit`, fitted on what wrong answers cost.
 
 The cost of a question's answers over time, per event. An event is a change of the truth, or the
-beginning of a recording. Being wrong (or uncertain) costs its length over `patience_s`, at most 1:
-an event answered late costs a part, one that is missed costs 1. Each change to a wrong answer while
-the truth stays, a flicker, costs `flicker` besides.
+beginning of a recording. Being wrong (or uncertain) costs its length beyond `tolerance_s` over
+`patience_s`, at most 1: an event answered late costs a part, one that is missed costs 1. Each
+change to a wrong answer while the truth stays, a flicker, costs `flicker` besides.
 """
 
 from __future__ import annotations
@@ -15,8 +15,26 @@ import numpy as np
 
 PATIENCE_S = 2.0
 FLICKER = 0.5
+TOLERANCE_S = 0.5  # as much as Timeliness-F1 allows
 STEP = 0.05
 YES, NO, UNSURE = 1, 0, -1
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What wrong answers cost.
+
+    patience_s: being wrong for so long (beyond the tolerance) costs as much as a missed event.
+    flicker: cost of a change to a wrong answer. tolerance_s: being wrong for so long costs nothing.
+    """
+
+    patience_s: float = PATIENCE_S
+    flicker: float = FLICKER
+    tolerance_s: float = TOLERANCE_S
+
+    def of_wrong(self, wrong_s: np.ndarray) -> np.ndarray:
+        """Return the cost of having been wrong for so many seconds."""
+        return np.clip((wrong_s - self.tolerance_s) / self.patience_s, 0.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -40,19 +58,18 @@ def grid() -> tuple[np.ndarray, np.ndarray]:
     return np.array([pair[0] for pair in pairs]), np.array([pair[1] for pair in pairs])
 
 
-def event_cost(tracks: Sequence[Track], ema: float, enter: np.ndarray, leave: np.ndarray, *,
-               patience_s: float = PATIENCE_S, flicker: float = FLICKER) -> np.ndarray:
+def event_cost(tracks: Sequence[Track], ema: float, enter: np.ndarray, leave: np.ndarray,
+               costs: Costs = Costs()) -> np.ndarray:
     """Return the mean cost per event of each pair (enter, leave), (K,).
 
     ema: weight of the newest P(yes), as the question has it.
     """
-    cost, events = _costs(tracks, ema, enter, leave, patience_s, flicker)
+    cost, events = _costs(tracks, ema, enter, leave, costs)
     return cost.sum(axis=0) / max(1, events.sum())
 
 
-def fit_thresholds(tracks: Sequence[Track], ema: float, enter: float = 0.65, leave: float = 0.35, *,
-                   patience_s: float = PATIENCE_S,
-                   flicker: float = FLICKER) -> tuple[float, float]:
+def fit_thresholds(tracks: Sequence[Track], ema: float, enter: float = 0.65, leave: float = 0.35,
+                   costs: Costs = Costs()) -> tuple[float, float]:
     """Return the pair (enter, exit) nearest to the present one that is as good as the best.
 
     The cost is averaged over neighbouring pairs first: a pair that is good only by itself was good
@@ -64,22 +81,21 @@ def fit_thresholds(tracks: Sequence[Track], ema: float, enter: float = 0.65, lea
         ema: weight of the newest P(yes), as the question has it.
         enter: the present one, by default a question's own default.
         leave: the present `exit`.
-        patience_s: wrong for so long costs as much as a missed event.
-        flicker: cost of a change to a wrong answer.
+        costs: what wrong answers cost.
     """
     present = enter, leave
     enters, leaves = grid()
     if not (np.isclose(enters, enter) & np.isclose(leaves, leave)).any():
         enters, leaves = np.append(enters, enter), np.append(leaves, leave)
-    costs, events = _costs(tracks, ema, enters, leaves, patience_s, flicker)
-    cost = costs.sum(axis=0) / max(1, events.sum())
+    by_track, events = _costs(tracks, ema, enters, leaves, costs)
+    cost = by_track.sum(axis=0) / max(1, events.sum())
     near = ((np.abs(enters[:, None] - enters) < 1.5 * STEP)
             & (np.abs(leaves[:, None] - leaves) < 1.5 * STEP))
     smooth = (near * cost).sum(axis=1) / near.sum(axis=1)
     best = int(np.argmin(smooth))
     error = np.zeros(len(enters))
     if len(tracks) > 1:
-        rest = costs - cost * events[:, None]
+        rest = by_track - cost * events[:, None]
         apart = rest - rest[:, [best]]  # of the same recordings: what they share is no error
         error = np.sqrt((apart ** 2).sum(axis=0) * len(tracks) / (len(tracks) - 1))
         error /= max(1, events.sum())
@@ -105,36 +121,36 @@ def answers(track: Track, ema: float, enter: np.ndarray, leave: np.ndarray) -> n
 
 
 def _costs(tracks: Sequence[Track], ema: float, enter: np.ndarray, leave: np.ndarray,
-           patience_s: float, flicker: float) -> tuple[np.ndarray, np.ndarray]:
+           costs: Costs) -> tuple[np.ndarray, np.ndarray]:
     """Return what each recording costs under each pair, (R, K), and its events, (R,)."""
-    found = [_track_cost(track, ema, enter, leave, patience_s, flicker) for track in tracks]
+    found = [_track_cost(track, ema, enter, leave, costs) for track in tracks]
     return (np.array([cost for cost, _ in found]).reshape(len(found), len(enter)),
             np.array([count for _, count in found], int))
 
 
 def _track_cost(track: Track, ema: float, enter: np.ndarray, leave: np.ndarray,
-                patience_s: float, flicker: float) -> tuple[np.ndarray, int]:
+                costs: Costs) -> tuple[np.ndarray, int]:
     said = answers(track, ema, enter, leave)
     cost, wrong_s = np.zeros(len(enter)), np.zeros(len(enter))
     events = 0
     before: int | None = None  # the truth of the group before, None where it is not known
     for i, truth in enumerate(track.truth):
         if truth < 0 or track.fresh[i]:
-            cost += np.minimum(1.0, wrong_s / patience_s)
+            cost += costs.of_wrong(wrong_s)
             wrong_s[:], before = 0.0, None
             if truth < 0:
                 continue
         wrong = said[i] != truth
         if before is None or truth != before:
             events += 1
-            cost += np.minimum(1.0, wrong_s / patience_s)  # the event before was never told
+            cost += costs.of_wrong(wrong_s)  # the event before was never told
             wrong_s[:] = 0.0
         else:
-            cost += flicker * ((said[i] != said[i - 1]) & wrong)
+            cost += costs.flicker * ((said[i] != said[i - 1]) & wrong)
             right = ~wrong
-            cost[right] += np.minimum(1.0, wrong_s[right] / patience_s)
+            cost[right] += costs.of_wrong(wrong_s[right])
             wrong_s[right] = 0.0
         if i + 1 < len(track.t_s):
             wrong_s += np.where(wrong, track.t_s[i + 1] - track.t_s[i], 0.0)
         before = int(truth)
-    return cost + np.minimum(1.0, wrong_s / patience_s), events
+    return cost + costs.of_wrong(wrong_s), events
