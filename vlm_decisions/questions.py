@@ -23,7 +23,7 @@ from .events import MAX_EVENTS, EventError, EventSpec, read_event
 from .events import SHAPE as EVENT_SHAPE
 from .files import resources
 from .files.atomic import write_text
-from .files.yaml_records import Record, RecordError, Shape, read_sections, unknown_key
+from .files.yaml_records import Record, Shape, YamlRecordError, read_sections, unknown_key
 from .texts import comparable, is_visible, normal
 
 KINDS = ("yes_no", "choice")
@@ -292,7 +292,7 @@ class QuestionBook:
         """Read YAML text; `source` names it in errors. Raises QuestionError."""
         try:
             sections = read_sections(text, source, _SHAPES)
-        except RecordError as error:
+        except YamlRecordError as error:
             raise QuestionError(str(error)) from error
         book = cls()
         for record in sections["questions"]:

@@ -5,7 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vlm_decisions.learn.thresholds import Costs, Track, answers, event_cost, fit_thresholds, grid
+from vlm_decisions.learn.thresholds import (
+    Costs,
+    ProbabilityTrack,
+    answers,
+    event_cost,
+    fit_thresholds,
+    grid,
+)
 from vlm_decisions.questions import Question
 from vlm_decisions.runtime.evidence import Evidence
 from vlm_decisions.runtime.smoothing import Smoother
@@ -17,7 +24,7 @@ def track(p, truth, fresh=()):
     p = np.asarray(p, float)
     begins = np.zeros(len(p), bool)
     begins[[0, *fresh]] = True
-    return Track(np.arange(len(p)) * DT, p, np.asarray(truth, np.int8), begins)
+    return ProbabilityTrack(np.arange(len(p)) * DT, p, np.asarray(truth, np.int8), begins)
 
 
 def cost(one, enter=0.65, leave=0.35, ema=1.0, tolerance_s=0.0, **kwargs):

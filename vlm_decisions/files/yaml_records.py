@@ -20,7 +20,7 @@ QUOTE = "quote the text"
 _REST_OF_LINE = re.compile(r"[^\r\n\x85\u2028\u2029]*")
 
 
-class RecordError(ValueError):
+class YamlRecordError(ValueError):
     """YAML that does not hold the records wanted; the message begins with source and line."""
 
 
@@ -59,14 +59,14 @@ def read_sections(
     """
     Read a mapping of sections to lists of records; a bare list is the first section.
 
-    Every section of `shapes` is in the result. Raises RecordError for what is not YAML, keys that
-    are not known or appear twice, and other shapes.
+    Every section of `shapes` is in the result. Raises YamlRecordError for what is not YAML, keys
+    that are not known or appear twice, and other shapes.
     """
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except (yaml.YAMLError, RecursionError) as error:
-        raise RecordError(f"{source}:{_syntax_error(error)}") from error
-    reader = _Reader(text, source)
+        raise YamlRecordError(f"{source}:{_syntax_error(error)}") from error
+    reader = _RecordReader(text, source)
     nodes = reader.sections(root, tuple(shapes))
     return {
         name: [reader.record(node, shape) for node in reader.items(nodes.get(name), name)]
@@ -90,7 +90,7 @@ def _syntax_error(error: Exception) -> str:
     return f"{line}not valid YAML: {problem} (a text that holds : # , ? or brackets: {QUOTE})"
 
 
-class _Reader:
+class _RecordReader:
     """Turns the nodes of one YAML text into records."""
 
     def __init__(self, text: str, source: str) -> None:
@@ -206,8 +206,10 @@ class _Reader:
         if free and self._text.startswith("!", node.start_mark.index):
             raise self._error(node, f"YAML takes the ! for the beginning of a tag: {QUOTE}")
 
-    def _error(self, node: yaml.Node, message: str, mark: yaml.Mark | None = None) -> RecordError:
-        return RecordError(f"{self._source}:{_line(mark or node.start_mark)}: {message}")
+    def _error(
+        self, node: yaml.Node, message: str, mark: yaml.Mark | None = None
+    ) -> YamlRecordError:
+        return YamlRecordError(f"{self._source}:{_line(mark or node.start_mark)}: {message}")
 
     def _constructed(self, node: yaml.Node) -> Any:
         if not isinstance(node, yaml.ScalarNode):

@@ -73,7 +73,7 @@ def run_demo(duration_s: float = 30.0, seed: int = 0, width: int = 640, height: 
     return summarise(watch.decisions, truth_of_rows(watch.told), book)
 
 
-class _Watch:
+class _DemoListener:
     """Subscribes to the decisions and the truth; everything is kept in order of arrival."""
 
     def __init__(self, overlay: bool) -> None:
@@ -142,10 +142,10 @@ class _Watch:
 
 
 @contextmanager
-def _watcher(overlay: bool) -> Iterator[_Watch]:
+def _watcher(overlay: bool) -> Iterator[_DemoListener]:
     rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
     try:
-        watch = _Watch(overlay)
+        watch = _DemoListener(overlay)
         try:
             yield watch
         finally:

@@ -28,7 +28,7 @@ from .predictions import LabelledRecording, Predictions, labelled, predict, simu
 from .probes import folds_of
 from .question_file import rewrite
 from .recordings import Recording
-from .thresholds import Costs, Track, event_cost, fit_thresholds
+from .thresholds import Costs, ProbabilityTrack, event_cost, fit_thresholds
 
 LEAST_SCALE = 0.05  # a model that does not tell yes from no would get a scale of 0
 MOST_SCALE, MOST_BIAS = 1000.0, 1000.0  # what a question may hold
@@ -255,7 +255,7 @@ def fit_question(question: Question, predictions: Sequence[Predictions],
 
 
 def _tracks(name: str, predictions: Sequence[Predictions], head: Head | None, scale: float,
-            bias: float, keep: np.ndarray) -> list[Track]:
+            bias: float, keep: np.ndarray) -> list[ProbabilityTrack]:
     """Return P(yes) of a question over each recording, with the truth of the groups to keep."""
     found, at = [], 0
     for one in predictions:
@@ -266,7 +266,7 @@ def _tracks(name: str, predictions: Sequence[Predictions], head: Head | None, sc
         if (own & there).any():
             fresh = one.fresh.copy()
             fresh[1:] |= there[1:] & ~there[:-1]
-            found.append(Track(one.t_s[there], p[there],
+            found.append(ProbabilityTrack(one.t_s[there], p[there],
                                np.where(own, one.truth[name], -1)[there], fresh[there]))
     return found
 

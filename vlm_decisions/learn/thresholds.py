@@ -38,7 +38,7 @@ class Costs:
 
 
 @dataclass(frozen=True)
-class Track:
+class ProbabilityTrack:
     """A question over one recording, group by group.
 
     t_s: when the group ends. p: P(yes) before smoothing. truth: 1, 0, or -1 where it is not known.
@@ -58,7 +58,7 @@ def grid() -> tuple[np.ndarray, np.ndarray]:
     return np.array([pair[0] for pair in pairs]), np.array([pair[1] for pair in pairs])
 
 
-def event_cost(tracks: Sequence[Track], ema: float, enter: np.ndarray, leave: np.ndarray,
+def event_cost(tracks: Sequence[ProbabilityTrack], ema: float, enter: np.ndarray, leave: np.ndarray,
                costs: Costs = Costs()) -> np.ndarray:
     """Return the mean cost per event of each pair (enter, leave), (K,).
 
@@ -68,8 +68,8 @@ def event_cost(tracks: Sequence[Track], ema: float, enter: np.ndarray, leave: np
     return cost.sum(axis=0) / max(1, events.sum())
 
 
-def fit_thresholds(tracks: Sequence[Track], ema: float, enter: float = 0.65, leave: float = 0.35,
-                   costs: Costs = Costs()) -> tuple[float, float]:
+def fit_thresholds(tracks: Sequence[ProbabilityTrack], ema: float, enter: float = 0.65,
+                   leave: float = 0.35, costs: Costs = Costs()) -> tuple[float, float]:
     """Return the pair (enter, exit) nearest to the present one that is as good as the best.
 
     The cost is averaged over neighbouring pairs first: a pair that is good only by itself was good
@@ -106,8 +106,9 @@ def fit_thresholds(tracks: Sequence[Track], ema: float, enter: float = 0.65, lea
     return round(float(enters[chosen]), 3), round(float(leaves[chosen]), 3)
 
 
-def answers(track: Track, ema: float, enter: np.ndarray, leave: np.ndarray) -> np.ndarray:
-    """Return the bus's answers under each pair, int8 (N, K): 1 yes, 0 no, -1 uncertain."""
+def answers(track: ProbabilityTrack, ema: float, enter: np.ndarray,
+            leave: np.ndarray) -> np.ndarray:
+    """Return the runtime's answers under each pair, int8 (N, K): 1 yes, 0 no, -1 uncertain."""
     out = np.empty((len(track.p), len(enter)), np.int8)
     smoothed, answer = None, np.full(len(enter), UNSURE, np.int8)
     for i, p in enumerate(track.p):
@@ -120,7 +121,7 @@ def answers(track: Track, ema: float, enter: np.ndarray, leave: np.ndarray) -> n
     return out
 
 
-def _costs(tracks: Sequence[Track], ema: float, enter: np.ndarray, leave: np.ndarray,
+def _costs(tracks: Sequence[ProbabilityTrack], ema: float, enter: np.ndarray, leave: np.ndarray,
            costs: Costs) -> tuple[np.ndarray, np.ndarray]:
     """Return what each recording costs under each pair, (R, K), and its events, (R,)."""
     found = [_track_cost(track, ema, enter, leave, costs) for track in tracks]
@@ -128,7 +129,7 @@ def _costs(tracks: Sequence[Track], ema: float, enter: np.ndarray, leave: np.nda
             np.array([count for _, count in found], int))
 
 
-def _track_cost(track: Track, ema: float, enter: np.ndarray, leave: np.ndarray,
+def _track_cost(track: ProbabilityTrack, ema: float, enter: np.ndarray, leave: np.ndarray,
                 costs: Costs) -> tuple[np.ndarray, int]:
     said = answers(track, ema, enter, leave)
     cost, wrong_s = np.zeros(len(enter)), np.zeros(len(enter))

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..decision import NO, YES
-from ..files.yaml_records import Record, RecordError, Shape, read_sections
+from ..files.yaml_records import Record, Shape, YamlRecordError, read_sections
 from ..frames import NS
 from ..listing import listed
 from ..questions import Question
@@ -307,7 +307,7 @@ def read_truth(path: str | Path, first_ns: int) -> Truth:
         raise TruthError(f"{path}: not UTF-8 text ({error.reason})") from error
     try:
         records = read_sections(text, str(path), {"segments": _SHAPE})["segments"]
-    except RecordError as error:
+    except YamlRecordError as error:
         raise TruthError(str(error)) from error
     if not records:
         raise TruthError(f"{path}: holds no segment")
