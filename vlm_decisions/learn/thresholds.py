@@ -1,9 +1,10 @@
-"""When to say yes and when to say no: `enter` and `exit`, fitted on what wrong answers cost.
+"""Fit the thresholds `enter` and `exit` to the cost of wrong answers.
 
-The cost of a question's answers over time, per event. An event is a change of the truth, or the
-beginning of a recording. Being wrong (or uncertain) costs its length beyond `tolerance_s` over
-`patience_s`, at most 1: an event answered late costs a part, one that is missed costs 1. Each
-change to a wrong answer while the truth stays, a flicker, costs `flicker` besides.
+The cost of a question's answers is counted per event. An event is a change of the truth, or the
+beginning of a recording. Being wrong (or uncertain) costs its duration beyond `tolerance_s`,
+divided by `patience_s`, at most 1: an event that is answered late costs a part, a missed event
+costs 1. Each change to a wrong answer while the truth stays (a flicker) costs `flicker` in
+addition.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ YES, NO, UNSURE = 1, 0, -1
 class Costs:
     """What wrong answers cost.
 
-    patience_s: being wrong for so long (beyond the tolerance) costs as much as a missed event.
-    flicker: cost of a change to a wrong answer. tolerance_s: being wrong for so long costs nothing.
+    Attributes:
+        patience_s: being wrong for so long (beyond the tolerance) costs as much as a missed event.
+        flicker: cost of a change to a wrong answer.
+        tolerance_s: being wrong for so long costs nothing.
     """
 
     patience_s: float = PATIENCE_S
@@ -39,10 +42,13 @@ class Costs:
 
 @dataclass(frozen=True)
 class ProbabilityTrack:
-    """A question over one recording, group by group.
+    """P(yes) of a question over one recording, N groups.
 
-    t_s: when the group ends. p: P(yes) before smoothing. truth: 1, 0, or -1 where it is not known.
-    fresh: groups before which smoothing and answer are forgotten (a gap). All (N,).
+    Attributes:
+        t_s: when the group ends, (N,).
+        p: P(yes) before smoothing, (N,).
+        truth: 1, 0, or -1 if it is not known, (N,).
+        fresh: groups before which smoothing and answer start again (a gap), bool (N,).
     """
 
     t_s: np.ndarray
@@ -52,7 +58,7 @@ class ProbabilityTrack:
 
 
 def grid() -> tuple[np.ndarray, np.ndarray]:
-    """Return the pairs (enter, exit) that are tried, (K,) each."""
+    """Return the pairs (enter, exit) to try, (K,) each."""
     levels = np.arange(STEP, 1.0 - STEP / 2, STEP).round(3)
     pairs = [(enter, leave) for enter in levels for leave in levels if leave < enter]
     return np.array([pair[0] for pair in pairs]), np.array([pair[1] for pair in pairs])
@@ -62,7 +68,12 @@ def event_cost(tracks: Sequence[ProbabilityTrack], ema: float, enter: np.ndarray
                costs: Costs = Costs()) -> np.ndarray:
     """Return the mean cost per event of each pair (enter, leave), (K,).
 
-    ema: weight of the newest P(yes), as the question has it.
+    Args:
+        tracks: one per recording.
+        ema: weight of the newest P(yes), as in the question.
+        enter: thresholds for yes, (K,).
+        leave: thresholds for no, (K,).
+        costs: what wrong answers cost.
     """
     cost, events = _costs(tracks, ema, enter, leave, costs)
     return cost.sum(axis=0) / max(1, events.sum())
@@ -72,13 +83,13 @@ def fit_thresholds(tracks: Sequence[ProbabilityTrack], ema: float, enter: float 
                    leave: float = 0.35, costs: Costs = Costs()) -> tuple[float, float]:
     """Return the pair (enter, exit) nearest to the present one that is as good as the best.
 
-    The cost is averaged over neighbouring pairs first: a pair that is good only by itself was good
-    by chance. As good as the best is what costs at most one standard error (over recordings) more,
-    so that few recordings do not move the thresholds far.
+    The cost is first averaged over neighbouring pairs, since a pair that is good by itself is good
+    by chance. A pair is as good as the best if it costs at most one standard error (over
+    recordings) more. So a few recordings do not move the thresholds far.
 
     Args:
         tracks: one per recording.
-        ema: weight of the newest P(yes), as the question has it.
+        ema: weight of the newest P(yes), as in the question.
         enter: the present one, by default a question's own default.
         leave: the present `exit`.
         costs: what wrong answers cost.
@@ -96,7 +107,7 @@ def fit_thresholds(tracks: Sequence[ProbabilityTrack], ema: float, enter: float 
     error = np.zeros(len(enters))
     if len(tracks) > 1:
         rest = by_track - cost * events[:, None]
-        apart = rest - rest[:, [best]]  # of the same recordings: what they share is no error
+        apart = rest - rest[:, [best]]  # paired: what pairs share is not an error
         error = np.sqrt((apart ** 2).sum(axis=0) * len(tracks) / (len(tracks) - 1))
         error /= max(1, events.sum())
     off = np.abs(enters - present[0]) + np.abs(leaves - present[1])
@@ -123,7 +134,7 @@ def answers(track: ProbabilityTrack, ema: float, enter: np.ndarray,
 
 def _costs(tracks: Sequence[ProbabilityTrack], ema: float, enter: np.ndarray, leave: np.ndarray,
            costs: Costs) -> tuple[np.ndarray, np.ndarray]:
-    """Return what each recording costs under each pair, (R, K), and its events, (R,)."""
+    """Return the cost of each recording under each pair, (R, K), and its number of events, (R,)."""
     found = [_track_cost(track, ema, enter, leave, costs) for track in tracks]
     return (np.array([cost for cost, _ in found]).reshape(len(found), len(enter)),
             np.array([count for _, count in found], int))
@@ -134,7 +145,7 @@ def _track_cost(track: ProbabilityTrack, ema: float, enter: np.ndarray, leave: n
     said = answers(track, ema, enter, leave)
     cost, wrong_s = np.zeros(len(enter)), np.zeros(len(enter))
     events = 0
-    before: int | None = None  # the truth of the group before, None where it is not known
+    before: int | None = None  # the truth of the group before, None if it is not known
     for i, truth in enumerate(track.truth):
         if truth < 0 or track.fresh[i]:
             cost += costs.of_wrong(wrong_s)
@@ -144,7 +155,7 @@ def _track_cost(track: ProbabilityTrack, ema: float, enter: np.ndarray, leave: n
         wrong = said[i] != truth
         if before is None or truth != before:
             events += 1
-            cost += costs.of_wrong(wrong_s)  # the event before was never told
+            cost += costs.of_wrong(wrong_s)  # the event before was never answered
             wrong_s[:] = 0.0
         else:
             cost += costs.flicker * ((said[i] != said[i - 1]) & wrong)
