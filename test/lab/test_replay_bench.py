@@ -358,3 +358,28 @@ def test_bad_arguments_of_the_command(tmp_path, capsys):
             ((str(tmp_path / "none"),), "there is no such bag or video file")]:
         assert cli.main(["bench", "replay", *arguments]) == 1
         assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_the_command(tmp_path, capsys, monkeypatch, terminal):
+    """With a real (random) model, with and without a progress bar."""
+    pytest.importorskip("rosbags", reason="rosbags is not installed")
+    from bag_tools import make_bag
+    from tiny import write_checkpoint
+
+    from vlm_decisions import cli
+
+    monkeypatch.setattr("sys.stderr.isatty", lambda: terminal, raising=False)
+    bag = make_bag(tmp_path / "bag", 12, truth=lambda k: {"person": "yes" if k < 6 else "no"})
+    questions = tmp_path / "q.yaml"
+    questions.write_text('- {id: person, text: "Is a person present?"}\n')
+    code = cli.main([str(a) for a in (
+        "bench", "replay", bag, "--model", write_checkpoint(tmp_path / "tiny"), "--questions",
+        questions, "--modes", "stream,window", "--rounds", "20", "--json", tmp_path / "out.json",
+        "--html", tmp_path / "out.html")])
+    out = capsys.readouterr()
+    assert code == 0, out.err
+    assert "stream: event_accuracy" in out.out and "window: event_accuracy" in out.out
+    result = json.loads((tmp_path / "out.json").read_text())
+    assert set(result["modes"]) == {"stream", "window"} and result["segments"] == 2
+    assert "<svg" in (tmp_path / "out.html").read_text()

@@ -86,7 +86,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _show(bar: Any, mode: str, seconds: float) -> None:
-    """Let the bar show how much of the recording was played in a mode."""
+    """Show on the bar how much of the recording was played in a mode."""
+    if bar.disable:
+        return  # not on a terminal
     if bar.desc != f"{mode}: ":
         bar.reset()
         bar.set_description(mode)
