@@ -8,6 +8,7 @@ question, the key and the line.
 from __future__ import annotations
 
 import dataclasses
+import math
 import numbers
 import os
 import re
@@ -37,6 +38,7 @@ MAX_OPTION = 80
 MAX_FILE_BYTES = 1_000_000
 
 _ID = re.compile(r"[a-zA-Z][a-zA-Z0-9]*(_[a-zA-Z0-9]+)*")
+_REORDERS = re.compile("[\u202a-\u202e\u2066-\u2069]")  # what is shown is not what is asked
 _TIER_NUMBERS = {1: "heads", 2: "vlm"}
 _RESERVED_OPTIONS = ("unknown", "uncertain")
 _MEANING = ("id", "text", "kind", "options", "scale", "bias")
@@ -146,6 +148,9 @@ class Question:
             raise self._error(field, f"must be text, not {value!r} ({hint})")
         if any(ord(c) < 32 and c not in "\t\n\r" or 0xD800 <= ord(c) <= 0xDFFF for c in value):
             raise self._error(field, "holds control characters or is not valid Unicode")
+        if _REORDERS.search(value):
+            raise self._error(field, "holds characters that turn the direction of writing "
+                                     "(U+202A to U+202E, U+2066 to U+2069)")
         value = normal(value)
         if not is_visible(value):
             unseen = f": it holds only invisible characters, {value[:8]!a}" if value else ""
@@ -198,7 +203,10 @@ class Question:
         value = getattr(self, field)
         if isinstance(value, bool) or not isinstance(value, numbers.Real):
             raise self._error(field, f"must be a number, not {value!r}")
-        value = float(value)
+        try:
+            value = float(value)
+        except OverflowError:  # a whole number of hundreds of digits
+            value = math.inf
         if not (low < value if above else low <= value) or not value <= high:
             bound = "above" if above else "from"
             to = f" and at most {high:g}" if above else f" to {high:g}"
