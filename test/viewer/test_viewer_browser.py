@@ -255,7 +255,8 @@ def test_the_runtime_and_the_camera_are_shown(viewer, page):
     expect(page.locator("#health"), "Camera: not known")
 
 
-READY = System(state="active", model="m", image_age_s=0.1, group_ms=250.0, topic="/image")
+READY = System(state="active", model="m", image_age_s=0.1, group_ms=250.0, topic="/image",
+               counts={"frames": 9})
 
 
 def test_the_state_is_honest(viewer, page):
