@@ -110,8 +110,9 @@ class BuildCMake(Command):
         shutil.copytree(package, target)
         data: dict[str, list[str]] = {}
         for path in sorted(stage.rglob("*")):
-            # The folder that holds the package also holds CMake's own egg-info.
-            if path.is_file() and package.parent not in path.parents:
+            # The folder that holds the package also holds CMake's own egg-info; pip makes the
+            # scripts of bin itself.
+            if path.is_file() and not {package.parent, stage / "bin"} & set(path.parents):
                 folder = path.parent.relative_to(stage).as_posix()
                 data.setdefault(folder, []).append(os.path.relpath(path, ROOT))
         self.distribution.data_files = sorted(data.items())

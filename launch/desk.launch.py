@@ -7,27 +7,26 @@ Answer the desk's questions about the simulated camera, or about a real one.
 
 from launch.action import Action
 from launch.actions import DeclareLaunchArgument, OpaqueFunction
-from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
 
 from launch import LaunchContext, LaunchDescription
-from vlm_decisions.ros.launching import decision_node, node_arguments, viewer_nodes
+from vlm_decisions.ros.launching import decision_node, given, node_arguments, viewer_nodes
 
 
 def start(context: LaunchContext) -> list[Action]:
     """Make the nodes from the arguments given."""
-    def given(name: str) -> str:
-        return LaunchConfiguration(name).perform(context)
-
-    actions: list[Action] = [decision_node(context, given("image")), *viewer_nodes(context)]
-    if given("sim") == "true":
+    image = given(context, "image")
+    actions: list[Action] = [decision_node(context, {"image": image}), *viewer_nodes(context)]
+    if given(context, "sim") == "true":
         actions.append(Node(
             package="vlm_decisions", executable="sim_camera", name="sim_camera",
-            namespace=given("namespace"), output="screen",
-            parameters=[{"seed": int(given("seed")), "script": given("script"),
-                         "width": int(given("width")), "height": int(given("height"))}],
-            remappings=[("image", given("image")),
-                        ("image/compressed", given("image") + "/compressed")]))
+            namespace=given(context, "namespace"), output="screen",
+            parameters=[{"seed": int(given(context, "seed")),
+                         "script": given(context, "script"),
+                         "width": int(given(context, "width")),
+                         "height": int(given(context, "height")),
+                         "use_sim_time": given(context, "use_sim_time") == "true"}],
+            remappings=[("image", image), ("image/compressed", f"{image}/compressed")]))
     return actions
 
 

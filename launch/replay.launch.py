@@ -1,10 +1,12 @@
 """
-Answer questions about a recording: a video file, or a bag played by ``ros2 bag play``.
+Answer questions about a recording: a bag or a video file, played as a camera.
 
     ros2 launch vlm_decisions replay.launch.py source:=desk.mp4
     ros2 launch vlm_decisions replay.launch.py source:=my_bag image:=/camera/image_raw
 
-A bag plays with ``--clock`` and the node follows that clock. The launch ends with the recording.
+The player waits until the node looks. A bag is played as it is stored, raw or compressed, with its
+clock, which the node follows; with use_sim_time:=false its stamps are moved to the present, as
+those of a video are. The launch ends with the recording, and fails where player or node does.
 """
 
 from pathlib import Path
@@ -13,59 +15,77 @@ from launch.action import Action
 from launch.actions import (
     DeclareLaunchArgument,
     EmitEvent,
-    ExecuteProcess,
     LogInfo,
     OpaqueFunction,
     RegisterEventHandler,
+    TimerAction,
 )
 from launch.event_handlers import OnProcessExit
 from launch.events import Shutdown
-from launch.substitutions import LaunchConfiguration
+from launch.events.process import ProcessExited
 from launch_ros.actions import Node
 
 from launch import LaunchContext, LaunchDescription
-from vlm_decisions.ros.launching import decision_node, node_arguments, viewer_nodes
+from vlm_decisions.ros.launching import decision_node, given, node_arguments, text, viewer_nodes
+from vlm_decisions.sources.bags import COMPRESSED, Bag
+from vlm_decisions.sources.recording import is_bag
 
+WAIT_S = 600.0
+"""The player waits so long for the node, which may have a large model to load, seconds."""
 
-def is_bag(source: Path) -> bool:
-    """Tell a bag (folder, .mcap, .db3) from a video file."""
-    return source.is_dir() or source.suffix in (".mcap", ".db3")
+LAST_S = 1.0
+"""For the answers to the last images, seconds."""
 
 
 def start(context: LaunchContext) -> list[Action]:
     """Make the player and the node from the arguments given."""
-    def given(name: str) -> str:
-        return LaunchConfiguration(name).perform(context)
-
-    source = Path(given("source")).expanduser()
-    if not source.exists():
-        raise RuntimeError(f"source: there is no file or folder '{source}'")
-    loop = given("loop") == "true"
+    source, image = str(Path(given(context, "source")).expanduser()), given(context, "image")
+    playing = {"source": text(source), "rate": float(given(context, "speed")),
+               "loop": given(context, "loop") == "true", "wait_s": WAIT_S}
     if is_bag(source):
-        player: Action = ExecuteProcess(
-            cmd=["ros2", "bag", "play", str(source), "--clock", "100", "--rate", given("speed"),
-                 *(["--loop"] if loop else [])], output="screen")
-        node = decision_node(context, given("image"), use_sim_time=True)
+        with Bag(source) as bag:
+            topic = bag.image_topic(image or None)
+        compressed, follow = topic.type == COMPRESSED, given(context, "use_sim_time") != "false"
+        playing |= {"topics": text(topic.name), "clock": follow}
+        renamed = {}  # they are published under their own names
+        node = decision_node(
+            context, {"image/compressed" if compressed else "image": topic.name},
+            use_sim_time=follow, image_transport="compressed" if compressed else "raw")
     else:
-        player = Node(
-            package="vlm_decisions", executable="video_camera", name="video_camera",
-            namespace=given("namespace"), output="screen",
-            parameters=[{"file": str(source), "speed": float(given("speed")), "loop": loop}],
-            remappings=[("image", given("image"))])
-        node = decision_node(context, given("image"))
+        renamed = {"image": image or "image"}
+        node = decision_node(context, renamed)
+    player = Node(
+        package="vlm_decisions", executable="replay_camera", name="replay_camera",
+        namespace=given(context, "namespace"), output="screen", parameters=[playing],
+        remappings=list(renamed.items()))
+    return [node, player, *viewer_nodes(context),
+            RegisterEventHandler(OnProcessExit(target_action=player, on_exit=played)),
+            RegisterEventHandler(OnProcessExit(target_action=node, on_exit=decided))]
+
+
+def played(event: ProcessExited, context: LaunchContext) -> list[Action]:
+    """End with the recording, or fail with the player."""
+    if event.returncode:
+        raise RuntimeError(f"the player failed with exit code {event.returncode}: see above")
     ended = "the recording ended"
-    end = RegisterEventHandler(OnProcessExit(
-        target_action=player,
-        on_exit=[LogInfo(msg=ended), EmitEvent(event=Shutdown(reason=ended))]))
-    return [node, player, *viewer_nodes(context), end]
+    return [LogInfo(msg=ended),
+            TimerAction(period=LAST_S, actions=[EmitEvent(event=Shutdown(reason=ended))])]
+
+
+def decided(event: ProcessExited, context: LaunchContext) -> list[Action]:
+    """Fail with the node, unless it is started again."""
+    if event.returncode and given(context, "respawn") != "true":
+        raise RuntimeError(f"decision_node failed with exit code {event.returncode}: see above")
+    return []
 
 
 def generate_launch_description() -> LaunchDescription:
     """Return the launch description."""
     argument = DeclareLaunchArgument
     return LaunchDescription([
-        argument("source", description="video file, or bag (folder, .mcap, .db3)"),
-        argument("image", default_value="image", description="image topic (of the bag)"),
+        argument("source", description="video file, or bag (folder, .mcap, .db3, .bag)"),
+        argument("image", default_value="",
+                 description="image topic of the bag, where there are several"),
         argument("speed", default_value="1.0", description="pace: 2.0 plays twice as fast"),
         argument("loop", default_value="false", choices=["true", "false"],
                  description="start again at the end"),

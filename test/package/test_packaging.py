@@ -31,7 +31,6 @@ PROGRAMS = [
     "decision_node",
     "replay_camera",
     "sim_camera",
-    "video_camera",
     "viewer",
     "vlm-decisions",
 ]

@@ -12,15 +12,16 @@ pytest.importorskip("rclpy", reason="rclpy is not installed")
 from diagnostic_states import GOOD, having
 
 from vlm_decisions.ros.diagnostics import ERROR, OK, WARN, Diagnostics, NodeState, rss_mb
+from vlm_decisions.ros.matching import Link
 from vlm_decisions.runtime.statistics import Percentiles
 
 
 def report(*states):
     """Return the statuses after the last of some states, by part."""
-    diagnostics = Diagnostics("eyes")
+    diagnostics = Diagnostics("/a/eyes", "/a/image")
     for state in states:
         statuses = diagnostics.report(state)
-    return {status.name.removeprefix("eyes: "): status for status in statuses}
+    return {status.name.removeprefix("/a/eyes: "): status for status in statuses}
 
 
 def test_all_is_well():
@@ -34,7 +35,27 @@ def test_all_is_well():
     assert values["tick total"] == "p50 40 ms, p95 60 ms" and values["heads"] == "person"
 
 
+def test_they_say_whose_they_are():
+    """Two nodes on one machine must not be taken for each other."""
+    diagnostics = Diagnostics("/a/eyes", "/a/image")
+    for state, camera in ((NodeState("unconfigured"), "/a/image"),
+                          (having(topic="/a/front", frame_id="lens"), "/a/front"),
+                          (having(state="inactive", topic=""), "/a/front")):
+        statuses = diagnostics.report(state)
+        assert {status.hardware_id for status in statuses} == {camera}
+        assert all(status.name.startswith("/a/eyes: ") for status in statuses)
+    assert report(having(frame_id="lens"))["image"].values[1].value == "lens"
+
+
+LINK = Link("/image", 1, False, 9, 91, "")
+TROUBLE = "1 publisher on /image, its images are lost in the middleware (91 of the last 100): ..."
+
+
 @pytest.mark.parametrize(("part", "level", "text", "state"), [
+    ("image", WARN, TROUBLE, having(link=LINK, trouble=TROUBLE)),
+    ("image", ERROR, f"no image for 3.5 s: {TROUBLE}", having(image_age_s=3.5, trouble=TROUBLE)),
+    ("image", ERROR, "no image yet on /image: nobody publishes /image",
+     having(image_age_s=math.inf, trouble="nobody publishes /image")),
     ("model", ERROR, "no such model", NodeState("unconfigured", failure="no such model")),
     ("model", OK, "unconfigured", NodeState("unconfigured")),
     ("model", WARN, "1 heads refused", having(heads_refused={"a.npz": "another model"})),

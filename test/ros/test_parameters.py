@@ -6,19 +6,22 @@ import pytest
 
 pytest.importorskip("rclpy", reason="rclpy is not installed")
 
-from rclpy.exceptions import ParameterException
+from rclpy.exceptions import ParameterException, ParameterNotDeclaredException
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 from ros_peer import rclpy_context
 
 from vlm_decisions.questions import Question, QuestionBook, QuestionError
 from vlm_decisions.ros.parameters import (
+    NAMES,
     QUESTION_FIELDS,
     QUESTION_SPECS,
     SPECS,
     ParameterError,
     ParameterGate,
+    ParameterRules,
     declare_all,
+    question_names,
     read_all,
     runtime_settings,
     split,
@@ -27,13 +30,17 @@ from vlm_decisions.ros.parameters import (
 from vlm_decisions.runtime.settings import RuntimeSettings
 
 
+class Plain(ParameterRules, Node):
+    """A node with nothing else."""
+
+
 @pytest.fixture
 def make():
     """Make nodes with overrides."""
     nodes = []
     with rclpy_context() as context:
         def build(**overrides):
-            nodes.append(Node("n", context=context, parameter_overrides=[
+            nodes.append(Plain("n", context=context, parameter_overrides=[
                 Parameter(name.replace("__", "."), value=value)
                 for name, value in overrides.items()]))
             return nodes[-1]
@@ -104,20 +111,52 @@ def test_choices(make, name, value):
 
 
 @pytest.mark.parametrize(("name", "value"), [
-    ("window_groups", 2.0), ("max_age_s", 2), ("model", 5), ("queue_groups", 0)])
+    ("window_groups", 2.0), ("max_age_s", "2"), ("model", 5), ("queue_groups", 0)])
 def test_wrong_types_at_start_raise(make, name, value):
     with pytest.raises(ParameterException, match=name):
         declare_all(make(**{name: value}), SPECS)
 
 
-def test_unknown_names_are_told_with_the_nearest():
-    names = ["model", "use_sim_time", "max_age", "questions.a.enter", "questions.a.entre",
-             "questions.z.enter", "qos_overrides./image.subscription.depth", "zzz"]
-    messages = unknown_overrides(names, ["a"])
-    assert messages == [
+def test_a_whole_number_is_a_number(make):
+    """At start, in a file and when it is set."""
+    node = make(max_age_s=2, sample_hz=4)
+    declare_all(node, SPECS)
+    values = read_all(node, SPECS)
+    assert (values["max_age_s"], values["sample_hz"]) == (2.0, 4.0)
+    assert isinstance(values["max_age_s"], float)
+    result = node.set_parameters([Parameter("max_age_s", value=3)])[0]
+    assert result.successful and node.get_parameter("max_age_s").value == 3.0
+    result = node.set_parameters([Parameter("max_age_s", value=0)])[0]
+    assert not result.successful and "range" in result.reason.lower()
+
+
+def test_what_the_node_has_already_is_no_change(make):
+    """Whatever was dumped can be loaded: read-only ones too, and those of rclpy."""
+    node = make()
+    declare_all(node, SPECS)
+    Gate(node, locked=True)
+    for name in list(node._parameters):
+        same = node.get_parameter(name)
+        assert node.set_parameters([same])[0].successful, name
+    assert node.set_parameters_atomically(list(node._parameters.values())).successful
+    other = Parameter("max_age_s", value=9.0)
+    results = node.set_parameters([node.get_parameter("autostart"), other])
+    assert [result.successful for result in results] == [True, False]
+    assert not node.set_parameters_atomically([node.get_parameter("autostart"), other]).successful
+    with pytest.raises(ParameterNotDeclaredException):
+        node.set_parameters([Parameter("nosuch", value=1)])
+
+
+def test_unknown_names_are_told_with_the_nearest(make):
+    qos = "qos_overrides./image.subscription.reliability"
+    node = make(**dict.fromkeys(["model", "use_sim_time", "max_age", "questions.a.enter",
+                                 "questions.a.entre", "questions.z.enter", qos, "zzz"], False))
+    assert unknown_overrides(node, [*NAMES, *question_names(["a"])]) == [
         "unknown parameter 'max_age', did you mean 'max_age_s'?",
         "unknown parameter 'questions.a.entre', did you mean 'questions.a.enter'?",
         "unknown parameter 'questions.z.enter', did you mean 'questions.a.enter'?",
+        f"'{qos}' is not taken: quality of service is fixed here, but for the images' reliability "
+        "(the parameter reliability)",
         "unknown parameter 'zzz'"]
 
 
@@ -169,8 +208,10 @@ def test_values_given_at_start_are_resolved_as_a_whole(make):
     assert (resolved.enter, resolved.exit) == (0.9, 0.8)
     other = Question("d", "Is it?")
     assert gate.gate.resolve(other) is other
+    whole = Gate(make(questions__c__rate_hz=2)).gate.resolve(Question("c", "Is it?"))
+    assert whole.rate_hz == 2.0 and isinstance(whole.rate_hz, float)
     for bad, reason in (({"questions__c__exit": 0.9}, "above exit"),
-                        ({"questions__c__rate_hz": 3}, "write 1.0, not 1")):
+                        ({"questions__c__rate_hz": "3"}, "must be a number")):
         with pytest.raises(QuestionError, match=reason):
             Gate(make(**bad)).gate.resolve(Question("c", "Is it?"))
 

@@ -1,10 +1,8 @@
 """The node as a process: how it ends, and what it says about a bad start."""
 
-import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -13,89 +11,20 @@ from waiting import wait_for
 
 pytest.importorskip("rclpy", reason="rclpy is not installed")
 
-HERE = Path(__file__).parents[1]
-NODE = """
-import sys
-sys.path.insert(0, {here!r})
-from fake_model import FakeModel, FakeStream
-from vlm_decisions.ros.node import DecisionNode
-from vlm_decisions.ros.process import run
+from processes import Process, node
 
-class Telling(FakeModel):
-    def __init__(self):
-        print("the model loads", flush=True)
-        super().__init__(load_s={load_s}, ask_s={ask_s})
+from vlm_decisions.ros.programs import NODES
 
-    def stream(self, window_groups, mode):
-        return Asked(self, window_groups)
-
-class Asked(FakeStream):
-    def ask(self, queries):
-        print("the model is asked", flush=True)
-        return super().ask(queries)
-
-raise SystemExit(run(lambda stop: DecisionNode(engine_factory=lambda name, budget: Telling())))
-"""
+ROOT = Path(__file__).parents[2]
 HANGS_S = 120.0
 """Longer than a test waits for the end of a process."""
-
-
-class Process:
-    """A Python process with its output by line."""
-
-    def __init__(self, *args: str) -> None:
-        env = {name: value for name, value in os.environ.items()
-               if not name.startswith(("FASTDDS_", "FASTRTPS_"))}
-        env |= {"RCUTILS_COLORIZED_OUTPUT": "0", "RCUTILS_LOGGING_BUFFERED_STREAM": "0"}
-        self.lines: list[str] = []
-        self.popen = subprocess.Popen([sys.executable, *args], env=env, text=True,
-                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def __enter__(self) -> "Process":
-        return self
-
-    def __exit__(self, *exception) -> None:
-        if self.popen.poll() is None:
-            self.popen.kill()
-        self.popen.wait()
-
-    def _read(self) -> None:
-        for line in self.popen.stdout:
-            self.lines.append(line.rstrip())
-
-    def wait_line(self, text: str, timeout_s: float = 60.0) -> None:
-        def said() -> bool:
-            ended = self.popen.poll() is not None
-            found = any(text in line for line in self.lines)
-            assert found or not ended, self.lines
-            return found
-        wait_for(said, timeout_s)
-
-    def end(self, number: signal.Signals | None = None) -> tuple[int, str]:
-        """Send a signal; return exit code and all output."""
-        if number is not None:
-            self.popen.send_signal(number)
-        try:
-            code = self.popen.wait(60)
-        except subprocess.TimeoutExpired:
-            self.popen.kill()
-            raise
-        self._reader.join()
-        return code, "\n".join(self.lines)
-
-
-def node(*args: str, load_s: float = 0.0, ask_s: float = 0.0) -> Process:
-    return Process("-c", NODE.format(here=str(HERE), load_s=load_s, ask_s=ask_s),
-                   "--ros-args", "-p", "heads_dir:=none", *args)
 
 
 @pytest.mark.parametrize("number, ask_s", [(signal.SIGINT, 0.2), (signal.SIGTERM, HANGS_S)])
 def test_signal_in_the_middle_of_an_answer(number, ask_s, tmp_path):
     log = tmp_path / "decisions.jsonl"
-    camera = Process("-m", "vlm_decisions.ros.sim_camera", "--ros-args", "-p", "width:=160", "-p",
-                     "height:=120")
+    camera = Process("-m", "vlm_decisions.ros", "sim_camera", "--ros-args", "-p", "width:=160",
+                     "-p", "height:=120")
     with camera, node("-p", f"log_file:={log}", ask_s=ask_s) as process:
         process.wait_line("the model is asked")
         if ask_s < HANGS_S:
@@ -129,7 +58,7 @@ def test_signal_while_nothing_is_configured(number):
 @pytest.mark.parametrize("busy", ["the model is asked", "the model loads"])
 def test_a_signal_ends_the_node_within_two_seconds(busy, tmp_path):
     loads = busy.endswith("loads")
-    camera = Process("-m", "vlm_decisions.ros.sim_camera")
+    camera = Process("-m", "vlm_decisions.ros", "sim_camera")
     with camera, node(load_s=HANGS_S * loads, ask_s=HANGS_S) as process:
         process.wait_line(busy)
         for one in (process, camera):
@@ -140,7 +69,7 @@ def test_a_signal_ends_the_node_within_two_seconds(busy, tmp_path):
 
 @pytest.mark.parametrize(("args", "reason"), [
     (["-p", "window_groups:=many"], "window_groups"),
-    (["-p", "sample_hz:=8"], "sample_hz"),
+    (["-p", "sample_hz:=fast"], "sample_hz"),
     (["-p", "max_age_s:=-1.0"], "max_age_s"),
     (["--log-level"], "log-level")])
 def test_bad_start_says_why_and_exits_with_1(args, reason):
@@ -151,25 +80,72 @@ def test_bad_start_says_why_and_exits_with_1(args, reason):
 
 
 def test_unknown_parameters_are_named():
-    with node("-p", "windowgroups:=4", "-p", "questions.person.enter:=0.8",
-              "-p", "questions.nobody.enter:=0.8") as process:
+    with node("-p", "windowgroups:=4", "-p", "qos_overrides./image.subscription.depth:=4",
+              "-p", "questions.person.enter:=0.8", "-p", "questions.nobody.enter:=0.8") as process:
         process.wait_line("active, reading")
         code, output = process.end(signal.SIGINT)
     assert code == 0
     assert "unknown parameter 'windowgroups', did you mean 'window_groups'?" in output
     assert "unknown parameter 'questions.nobody.enter'" in output
+    assert "'qos_overrides./image.subscription.depth' is not taken" in output
     assert "unknown parameter 'questions.person.enter'" not in output
 
 
-@pytest.mark.parametrize(("module", "args", "reason"), [
+@pytest.mark.parametrize(("name", "args", "reason"), [
     ("sim_camera", ["-p", "script:=opera"], "script must be one of demo, random"),
     ("sim_camera", ["-p", "width:=20"], "width"),
-    ("video_camera", ["-p", "file:=/no/such.mp4"], "/no/such.mp4"),
-    ("video_camera", ["-p", f"file:={__file__}"], "no video that can be decoded")])
-def test_camera_that_cannot_start(module, args, reason):
-    with Process("-m", f"vlm_decisions.ros.{module}", "--ros-args", *args) as process:
+    ("replay_camera", ["-p", "source:=/no/such.mp4"], "/no/such.mp4"),
+    ("replay_camera", ["-p", f"source:={__file__}"], "test_process.py")])
+def test_camera_that_cannot_start(name, args, reason):
+    with Process("-m", "vlm_decisions.ros", name, "--ros-args", *args) as process:
         code, output = process.end()
     assert code == 1 and reason in output and "Traceback" not in output, output
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory):
+    """Make what pip makes of pyproject.toml: a script for each program; return them by name."""
+    import tomllib
+
+    folder = tmp_path_factory.mktemp("bin")
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    for name, entry in scripts.items():
+        module, _, function = entry.partition(":")
+        (folder / name).write_text(
+            "import os, sys\nprint('here', flush=True)\n"
+            f"from {module} import {function}\nsys.exit({function}())\n")
+    return {name: str(folder / name) for name in scripts if name != "vlm-decisions"}
+
+
+@pytest.mark.parametrize("after_s", [0.3, 1.0, 2.0])
+@pytest.mark.parametrize("name", NODES)
+def test_signal_while_it_starts(programs, name, after_s):
+    """In the first seconds, most of which go into imports, the end is as quiet as later."""
+    args = ["-p", "port:=0"] if name == "viewer" else []
+    with Process(programs[name], "--ros-args", *args) as process:
+        process.wait_line("here")  # Python itself runs, and is with the program's first lines
+        time.sleep(after_s)
+        code, output = process.end(signal.SIGINT)
+    if name == "replay_camera" and "cannot start" in output:
+        pytest.skip("it had ended already: there is nothing to play")
+    assert code == 0 and "Traceback" not in output, output
+
+
+@pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("apart_s", [0.05, 0.5])
+def test_a_second_signal_changes_nothing(second, apart_s):
+    with node() as process:
+        process.wait_line("active, reading")
+        code, output = process.end(signal.SIGINT, second, apart_s=apart_s)
+    assert code == 0 and "Traceback" not in output, output
+
+
+def test_what_starts_a_node_imports_nothing_large():
+    """Signals are taken care of before that."""
+    code = ("import sys, vlm_decisions.ros.programs\n"
+            "print(*sorted({'numpy', 'cv2', 'rclpy', 'mlx', 'yaml'} & set(sys.modules)))")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
 
 
 def test_large_images_pass_unharmed():
@@ -181,7 +157,7 @@ def test_large_images_pass_unharmed():
 
     images, truths = [], []
     with (plain_node("listener") as listener,
-          Process("-m", "vlm_decisions.ros.sim_camera", "--ros-args", "-p", "fps:=10.0")):
+           Process("-m", "vlm_decisions.ros", "sim_camera", "--ros-args", "-p", "fps:=10.0")):
         listener.create_subscription(Image, "image", images.append, qos_profile_sensor_data)
         listener.create_subscription(String, "truth", truths.append, 50)
         wait_for(lambda: images and truths, 60)

@@ -23,7 +23,7 @@ def add(commands: Commands) -> None:
 def run(options: argparse.Namespace) -> int:
     import json
 
-    from ..ros.replay_camera import main
+    from ..ros.programs import replay_camera
     from ..sources.bags import Bag
     from ..sources.recording import is_bag
 
@@ -37,4 +37,4 @@ def run(options: argparse.Namespace) -> int:
               "loop": options.loop, "clock": options.clock, "decoded": options.decoded}
     arguments = [part for name, value in values.items()
                  for part in ("-p", f"{name}:={json.dumps(value)}")]
-    return main(["--ros-args", *arguments])
+    return replay_camera(["--ros-args", *arguments])

@@ -14,7 +14,7 @@ from .sources import count, heads_for
 def add(commands: Commands) -> None:
     study = commands.add_parser("study", help="measure a model")
     what = study.add_subparsers(required=True, metavar="WHAT")
-    for part in (_score, _ladder, _temporal, _baseline, _heads, _mvbench):
+    for part in (_score, _questions, _ladder, _temporal, _baseline, _heads, _mvbench):
         part(what)
 
 
@@ -37,6 +37,27 @@ def _score(what: Commands) -> None:
         return 0
 
     score.set_defaults(run=run)
+
+
+def _questions(what: Commands) -> None:
+    questions = what.add_parser("questions", help="whether the embedded model understands language")
+    questions.add_argument("--model", default="sim_desk")
+    questions.add_argument("--clips", type=count(2), default=200,
+                           help="held-out desks [%(default)s]")
+    questions.add_argument("--each", type=count(1), default=6,
+                           help="questions of every split a desk, on average [%(default)s]")
+    questions.add_argument("--json", metavar="F")
+
+    def run(options: argparse.Namespace) -> int:
+        from ..engine.engine import Engine
+        from ..lab.studies.questions import print_questions, questions
+
+        result = questions(Engine.load(options.model), options.clips, options.each)
+        print_questions(result)
+        _write(options.json, result)
+        return 0
+
+    questions.set_defaults(run=run)
 
 
 def _ladder(what: Commands) -> None:

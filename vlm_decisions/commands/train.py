@@ -19,6 +19,9 @@ def add(commands: Commands) -> None:
                        help="where the finished checkpoint goes [%(default)s]")
     model.add_argument("--vision-steps", type=int, default=None)
     model.add_argument("--language-steps", type=int, default=None)
+    model.add_argument("--question-steps", type=int, default=None)
+    model.add_argument("--from", type=Path, default=None, dest="begin", metavar="FOLDER",
+                       help="checkpoint that stands for the first two stages")
     model.add_argument("--strips", type=int, default=None,
                        help="clips of 4 s that the language model learns from")
 
@@ -26,6 +29,7 @@ def add(commands: Commands) -> None:
         from ..lab.sim_desk.model import train_model
 
         given = {"vision_steps": options.vision_steps, "language_steps": options.language_steps,
+                 "question_steps": options.question_steps, "begin": options.begin,
                  "strips": options.strips}
         size = train_model(options.work, options.out,
                            **{name: value for name, value in given.items() if value is not None})

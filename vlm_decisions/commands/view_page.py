@@ -28,14 +28,14 @@ def run_view(*, node: str = "decision_node", host: str = "127.0.0.1", port: int 
     with ExitStack() as stack:
         children: dict[str, subprocess.Popen] = {}
 
-        def start(name: str, module: str, *parameters: str) -> None:
-            children[name] = stack.enter_context(process(module, *parameters))
+        def start(name: str, *parameters: str) -> None:
+            children[name] = stack.enter_context(process(name, *parameters))
 
         if sim:
             stay_private()
-            start("decision_node", "vlm_decisions.ros.node", f"questions_file:={questions}")
-            start("sim_camera", "vlm_decisions.ros.sim_camera")
-        start("viewer", "vlm_decisions.ros.viewer", f"node:={node}", f"host:='{host}'",
+            start("decision_node", f"questions_file:={questions}")
+            start("sim_camera")
+        start("viewer", f"node:={node}", f"host:='{host}'",
               f"port:={port}")
 
         def check() -> None:

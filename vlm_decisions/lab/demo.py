@@ -24,6 +24,7 @@ from vlm_decisions.msg import Decision as DecisionMsg
 from ..decision import Decision
 from ..ros.convert import decision_from_msg
 from ..ros.domain import stay_private
+from ..ros.matching import MatchingSubscription
 from ..ros.question_store import Keeper
 from ..sources.images import image_to_rgb
 from ..sources.truth import TruthRow, read_row, truth_of_rows
@@ -50,9 +51,9 @@ def run_demo(duration_s: float = 30.0, seed: int = 0, width: int = 640, height: 
     """
     book = Keeper(questions).load()  # the node would say the same, and wait for better ones
     stay_private()
-    camera = ["vlm_decisions.ros.sim_camera", f"seed:={seed}", f"width:={width}",
+    camera = ["sim_camera", f"seed:={seed}", f"width:={width}",
               f"height:={height}", f"fps:={fps}", "loop:=true"]
-    node = ["vlm_decisions.ros.node", "model:=sim_desk",
+    node = ["decision_node", "model:=sim_desk",
             f"questions_file:={questions}"]
     with process(*node) as deciding, _watcher(bool(picture)) as watch:
         watch.wait(deciding, "decision_node", watch.ready)
@@ -72,7 +73,7 @@ def run_demo(duration_s: float = 30.0, seed: int = 0, width: int = 640, height: 
     return summarise(watch.decisions, truth_of_rows(watch.told), book)
 
 
-class _Watch:
+class _DemoListener:
     """Subscribes to the decisions and the truth; everything is kept in order of arrival."""
 
     def __init__(self, overlay: bool) -> None:
@@ -88,7 +89,7 @@ class _Watch:
         self.node.create_subscription(String, "truth", self._told, QoSProfile(depth=100))
         self._overlay: Any = None
         if overlay:
-            self.node.create_subscription(Image, "decision_node/overlay", self._drawn, 1)
+            MatchingSubscription(self.node, Image, "decision_node/overlay", self._drawn, depth=1)
 
     def ready(self) -> bool:
         """Whether the node is there and publishes."""
@@ -141,10 +142,10 @@ class _Watch:
 
 
 @contextmanager
-def _watcher(overlay: bool) -> Iterator[_Watch]:
+def _watcher(overlay: bool) -> Iterator[_DemoListener]:
     rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
     try:
-        watch = _Watch(overlay)
+        watch = _DemoListener(overlay)
         try:
             yield watch
         finally:
@@ -154,11 +155,11 @@ def _watcher(overlay: bool) -> Iterator[_Watch]:
 
 
 @contextmanager
-def process(module: str, *parameters: str) -> Iterator[subprocess.Popen]:
-    """Run a node's module as a process with parameters `name:=value`; end it afterwards."""
+def process(name: str, *parameters: str) -> Iterator[subprocess.Popen]:
+    """Run a node as a process with parameters `name:=value`; end it afterwards."""
     arguments = [a for p in parameters for a in ("-p", p)]
-    child = subprocess.Popen([sys.executable, "-m", module, "--ros-args", "--log-level", "warn",
-                              *arguments])
+    child = subprocess.Popen([sys.executable, "-m", "vlm_decisions.ros", name, "--ros-args",
+                              "--log-level", "warn", *arguments])
     try:
         yield child
     finally:

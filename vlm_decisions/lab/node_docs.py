@@ -21,7 +21,7 @@ from rclpy.parameter import Parameter
 from rclpy.qos import DurabilityPolicy, ReliabilityPolicy
 
 from ..files import resources
-from ..ros import node, replay_camera, sim_camera, video_camera, viewer
+from ..ros import node, replay_camera, sim_camera, viewer
 from ..ros.domain import stay_private
 from ..ros.parameters import QUESTION_PREFIX, QUESTION_SPECS, SPECS, Spec
 
@@ -54,7 +54,7 @@ def page() -> str:
         "### Parameters of each standing question, which act at once\n",
         *_parameters(QUESTION_SPECS, f"{QUESTION_PREFIX}<id>."),
     ]
-    for module in (sim_camera, replay_camera, video_camera, viewer):
+    for module in (sim_camera, replay_camera, viewer):
         name = module.__name__.rpartition(".")[2]
         parts += [f"## {name}\n", _text(module.__doc__), *_parameters(module.SPECS)]
     parts += ["## Messages and services\n"]

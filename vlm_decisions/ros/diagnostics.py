@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
 
 from ..frames import MAX_INTERVAL_S
+from ..runtime.settings import RuntimeSettings
 from ..runtime.statistics import Percentiles, RuntimeStats, percentiles
+from ..runtime.system import Status, System
+from .matching import Link
 
 SLOWEST_HZ = 0.95 / MAX_INTERVAL_S
 """Below this rate of images no two of them make a group."""
@@ -28,8 +31,10 @@ class NodeState:
     The node as it is now.
 
     ``state``: lifecycle label. ``failure``: why the last configure failed, or empty. ``topic``:
-    the image topic. ``received``: images that arrived; ``refused``: of these, by cause, with
-    ``last_refusal`` the newest reason. ``stamp_offset_s``: clock minus the newest header stamp.
+    the image topic, ``frame_id``: of its newest image. ``received``: images that arrived;
+    ``refused``: of these, by cause, with ``last_refusal`` the newest reason. ``stamp_offset_s``:
+    clock minus the newest header stamp. ``link``: how the image topic is received. ``trouble``: why
+    images do not come as they should.
     ``runtime``: its snapshot, None while not configured. ``wanted_hz``: rate by question id.
     ``by_arrival``: frames are stamped on arrival, not by the header. ``clock_ns``: the clock, 0
     where ``use_sim_time`` is set and nobody publishes ``/clock``. ``conditions``: the camera_* ids
@@ -41,6 +46,9 @@ class NodeState:
     state: str
     failure: str = ""
     topic: str = ""
+    frame_id: str = ""
+    link: Link | None = None
+    trouble: str = ""
     received: int = 0
     refused: Mapping[str, int] = field(default_factory=dict)
     last_refusal: str = ""
@@ -58,16 +66,22 @@ class NodeState:
 
 
 class Diagnostics:
-    """Turns states into statuses; keeps the last one to tell what is new since then."""
+    """
+    Turns states into statuses; keeps the last one to tell what is new since then.
 
-    def __init__(self, node_name: str) -> None:
-        self._node_name = node_name
+    ``node_name`` is the fully qualified one. ``hardware_id`` names the camera until the topic of
+    its images, which does so afterwards, is known.
+    """
+
+    def __init__(self, node_name: str, hardware_id: str = "") -> None:
+        self._node_name, self._hardware_id = node_name, hardware_id
         self._last: NodeState | None = None
         self._low: dict[str, int] = {}
 
     def report(self, now: NodeState) -> list[DiagnosticStatus]:
         """Return the statuses for one message. Call at 1 Hz."""
         last, self._last = self._last, now
+        self._hardware_id = now.topic or self._hardware_id
         statuses = [self._model(now)]
         if now.runtime is not None:
             statuses += [self._image(now, last), self._camera(now),
@@ -78,7 +92,8 @@ class Diagnostics:
     def _status(self, what: str, level: bytes, message: str,
                 values: Mapping[str, object]) -> DiagnosticStatus:
         return DiagnosticStatus(
-            name=f"{self._node_name}: {what}", level=level, message=message, hardware_id="",
+            name=f"{self._node_name}: {what}", level=level, message=message,
+            hardware_id=self._hardware_id,
             values=[KeyValue(key=key, value=_text(value)) for key, value in values.items()])
 
     def _model(self, now: NodeState) -> DiagnosticStatus:
@@ -106,13 +121,16 @@ class Diagnostics:
         fresh_good = now.received - (last.received if last else 0) - fresh_refused
         gone = runtime.image_age_s > now.max_age_s
         rate_hz = 0.0 if gone else runtime.image_rate_hz
-        values = {"topic": now.topic, "received": now.received,
+        values = {"topic": now.topic, "frame id": now.frame_id, "received": now.received,
                   "rate": f"{_number(rate_hz)} Hz",
                   "age": f"{_number(runtime.image_age_s)} s",
                   "stamp offset": f"{_number(now.stamp_offset_s)} s",
                   "message to runtime": f"p50 {_number(now.handled_ms.p50)} ms, "
                                         f"p95 {_number(now.handled_ms.p95)} ms",
                   **{f"refused, {cause}": count for cause, count in now.refused.items()}}
+        if now.link is not None:
+            values |= {"publishers": now.link.publishers, "lost on the way": now.link.lost,
+                       "reliability": "reliable" if now.link.reliable else "best effort"}
         level, message = OK, f"{_number(rate_hz)} Hz"
         if now.state != "active":
             message = "not subscribed"
@@ -125,9 +143,12 @@ class Diagnostics:
             level = WARN if fresh_good > 0 else ERROR
             message = f"refused {fresh_refused}: {now.last_refusal}"
         elif math.isinf(runtime.image_age_s):
-            level, message = ERROR, f"no image yet on {now.topic}"
+            level, message = ERROR, _because(f"no image yet on {now.topic}", now.trouble)
         elif gone:
-            level, message = ERROR, f"no image for {_number(runtime.image_age_s)} s"
+            level, message = ERROR, _because(f"no image for {_number(runtime.image_age_s)} s",
+                                             now.trouble)
+        elif now.trouble:
+            level, message = WARN, now.trouble
         elif abs(now.stamp_offset_s) > now.max_age_s and not now.by_arrival:
             side = "behind" if now.stamp_offset_s > 0 else "ahead of"
             level = WARN
@@ -204,6 +225,24 @@ class Diagnostics:
         return self._status("questions", level, message, values)
 
 
+def system_of(node: str, now: NodeState, statuses: Sequence[DiagnosticStatus],
+              settings: RuntimeSettings) -> System:
+    """Return the state of the node of that fully qualified name, for ``~/statistics``."""
+    fields = {
+        "node": node, "state": now.state, "failure": now.failure, "topic": now.topic,
+        "device": now.engine.get("device", ""), "memory_mb": rss_mb(),
+        "statuses": tuple(Status(status.name.partition(": ")[2], _level(status), status.message)
+                          for status in statuses)}
+    if now.runtime is None:
+        return System(max_age_s=settings.max_age_s, **fields)
+    refused = {f"image: {cause}": count for cause, count in now.refused.items()}
+    return System.of(now.runtime, settings, **fields, dropped=now.runtime.dropped | refused)
+
+
+def _level(status: DiagnosticStatus) -> int:
+    return status.level[0] if isinstance(status.level, bytes) else int(status.level)
+
+
 def rss_mb() -> float:
     """Return this process's resident memory, megabytes (its peak, where that is all there is)."""
     try:
@@ -225,6 +264,10 @@ def model_memory_mb() -> float | None:
 def _overrun(stats: RuntimeStats) -> int:
     """Return the groups dropped because the model was too slow."""
     return stats.dropped.get("queue", 0) + stats.dropped.get("catch_up", 0)
+
+
+def _because(what: str, why: str) -> str:
+    return f"{what}: {why}" if why else what
 
 
 def _number(value: float) -> str:

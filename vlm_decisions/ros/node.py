@@ -9,7 +9,8 @@ Subscribes:
 
 - ``image`` (sensor_msgs/Image, any picture encoding), or with ``image_transport: compressed`` the
   topic that ``image`` resolves to + ``/compressed`` (sensor_msgs/CompressedImage, JPEG or PNG);
-  best effort unless ``reliability: reliable``. Bad images are counted, reported and dropped.
+  as reliable as its publishers, unless ``reliability`` says otherwise. Bad images are counted,
+  reported and dropped; what is lost on the way is told.
 
 Publishes:
 
@@ -21,6 +22,8 @@ Publishes:
 - ``~/questions`` (vlm_decisions/QuestionArray): those standing; transient local, last 1.
 - ``~/overlay`` (sensor_msgs/Image, rgb8): the newest image with the answers drawn on it; drawn
   only while subscribed.
+- ``~/statistics`` (std_msgs/String) at 1 Hz: the same numbers as /diagnostics as one JSON object,
+  whose fields runtime/system.py lists; transient local, last 1.
 - ``/diagnostics`` (diagnostic_msgs/DiagnosticArray) at 1 Hz: model, image, camera, runtime,
   questions.
 
@@ -56,18 +59,20 @@ from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackRet
 from ..decision import UNKNOWN, YES, Decision
 from ..questions import Question, QuestionError
 from ..runtime.intake import CLOCK_JUMP_NS
+from ..runtime.settings import RuntimeSettings
 from ..runtime.statistics import percentiles
-from .diagnostics import Diagnostics, NodeState
+from .diagnostics import Diagnostics, NodeState, system_of
 from .parameters import (
+    NAMES,
     SPECS,
     ParameterError,
     ParameterGate,
+    ParameterRules,
     declare_all,
-    overrides_of,
+    question_names,
     read_all,
     unknown_overrides,
 )
-from .process import run
 from .publishers import Outlets
 from .services import QuestionServices, Refused
 from .session import ConfigureError, EngineFactory, Session
@@ -95,7 +100,7 @@ def reported(transition: Transition) -> Transition:
     return wrapped
 
 
-class DecisionNode(LifecycleNode):
+class DecisionNode(ParameterRules, LifecycleNode):
     """
     The node. ``engine_factory(model, pixel_budget)`` replaces the loading of a model (tests).
 
@@ -118,7 +123,8 @@ class DecisionNode(LifecycleNode):
                                    lambda question: self._need().apply(question))
         self._outlets = Outlets(self)
         self._question_services = QuestionServices(self, self)
-        self._diagnostics = Diagnostics(self.get_name())
+        self._diagnostics = Diagnostics(self.get_fully_qualified_name(),
+                                        self.resolve_topic_name("image"))
         self._diagnostics_pub = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
         # Real time: with a simulated clock that stands still these must go on.
         steady = Clock(clock_type=ClockType.STEADY_TIME)
@@ -165,7 +171,7 @@ class DecisionNode(LifecycleNode):
         self._overlay_timer.timer_period_ns = round(1e9 / values["overlay_hz"])
         self._max_age_s = values["max_age_s"]
         ids = [question.id for question in self._session.questions()]
-        for message in unknown_overrides(overrides_of(self), ids):
+        for message in unknown_overrides(self, [*NAMES, *question_names(ids)]):
             self.get_logger().warning(message)
         stats = self._session.stats()
         self.get_logger().info(
@@ -298,9 +304,14 @@ class DecisionNode(LifecycleNode):
 
     def _diagnose(self) -> None:
         self._diagnosed_s = time.monotonic()
-        msg = DiagnosticArray(status=self._diagnostics.report(self.snapshot()))
+        state = self.snapshot()
+        msg = DiagnosticArray(status=self._diagnostics.report(state))
         msg.header.stamp = self.get_clock().now().to_msg()
         self._diagnostics_pub.publish(msg)
+        session = self._session
+        self._outlets.statistics(system_of(
+            self.get_fully_qualified_name(), state, msg.status,
+            session.runtime.settings if session else RuntimeSettings()))
 
     def snapshot(self) -> NodeState:
         """Return the node as it is now, for diagnostics and benchmarks."""
@@ -310,7 +321,10 @@ class DecisionNode(LifecycleNode):
         latest = self._outlets.latest.copy()
         now_ns = self.get_clock().now().nanoseconds
         return NodeState(
-            self._label, topic=images.topic if images else "", clock_ns=now_ns,
+            self._label, topic=images.topic if images else "",
+            frame_id=images.newest.frame_id if images and images.newest else "",
+            link=images.link if images else None, trouble=images.trouble() if images else "",
+            clock_ns=now_ns,
             received=images.received if images else 0,
             refused=dict(images.refused) if images else {},
             last_refusal=images.last_refusal if images else "",
@@ -326,10 +340,6 @@ class DecisionNode(LifecycleNode):
             handled_ms=percentiles(list(images.handled_ms) if images else []))
 
 
-def main(args: list[str] | None = None) -> int:
-    """Run the node until a signal; 1 where it cannot be made."""
-    return run(lambda _stop: DecisionNode(), args, about=__doc__)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+def make_node(stop: Callable[[], None]) -> DecisionNode:
+    """Return the node of the process; it goes on until a signal."""
+    return DecisionNode()

@@ -1,9 +1,10 @@
 """
-The node's parameters: descriptors with units and ranges, and the questions' dynamic ones.
+The nodes' parameters: descriptors with units and ranges, and the questions' dynamic ones.
 
-Two kinds: those read when the node configures (they can be set while it is unconfigured, and
-say so otherwise), and ``questions.<id>.{rate_hz,enter,exit,ema}``, which act at once. A set of
-question parameters is judged as a whole, with the values that stay, before any is applied.
+Of the decision node's there are two kinds: those read when the node configures (they can be set
+while it is unconfigured, and say so otherwise), and ``questions.<id>.{rate_hz,enter,exit,ema}``,
+which act at once. A set of question parameters is judged as a whole, with the values that stay,
+before any is applied.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from ..frames import MODES
 from ..questions import Question, QuestionBook, QuestionError
 from ..runtime.settings import RANGES, RuntimeSettings
 from ..sources.images import MAX_PIXELS
+from .matching import RELIABILITIES
 
 
 class ParameterError(ValueError):
@@ -76,8 +78,8 @@ SPECS = (
                                    "empty: start without questions."),
     Spec("image_transport", "raw", "Which image topic to read: image, or image/compressed.",
          choices=("raw", "compressed")),
-    Spec("reliability", "best_effort", "Reliability of the image subscription.",
-         choices=("best_effort", "reliable")),
+    Spec("reliability", "auto", "Reliability of the image subscription; auto: what the image's "
+                                "publishers offer.", choices=RELIABILITIES),
     Spec("stamp_source", "header", "Frame time: the header's stamp, or the time of arrival.",
          choices=("header", "arrival")),
     Spec("mode", _RUNTIME.mode, "stream: one running model state; window: recomputed per group.",
@@ -123,10 +125,66 @@ QUESTION_SPECS = (
 QUESTION_FIELDS = tuple(spec.name for spec in QUESTION_SPECS)
 
 
+class ParameterRules:
+    """
+    Mixed into a node: what setting a parameter means in this package.
+
+    A value that the parameter has already is no change, so whatever was dumped can be loaded, and
+    a whole number is a number: ``2`` for a parameter that is 2.0.
+    """
+
+    def set_parameters_atomically(self, parameter_list: list[Parameter]) -> SetParametersResult:
+        """Set parameters, all or none (rclpy's method, which its services call as well)."""
+        given = [self._as_declared(parameter) for parameter in parameter_list]
+        changed = [parameter for parameter in given if not self._has(parameter)]
+        if given and not changed:
+            return SetParametersResult(successful=True)
+        return super().set_parameters_atomically(changed)
+
+    def set_parameters(self, parameter_list: list[Parameter]) -> list[SetParametersResult]:
+        """Set parameters one by one (rclpy's method)."""
+        return [self.set_parameters_atomically([parameter]) for parameter in parameter_list]
+
+    def _as_declared(self, parameter: Parameter) -> Parameter:
+        if not self.has_parameter(parameter.name):
+            return parameter
+        return as_number(parameter, self.get_parameter(parameter.name).type_)
+
+    def _has(self, parameter: Parameter) -> bool:
+        if not self.has_parameter(parameter.name):
+            return False
+        present = self.get_parameter(parameter.name)
+        return (present.type_, present.value) == (parameter.type_, parameter.value)
+
+
+def as_number(parameter: Parameter, wanted: Parameter.Type) -> Parameter:
+    """Return the parameter, as a decimal number where that is wanted and it is a whole one."""
+    if (wanted, parameter.type_) != (Parameter.Type.DOUBLE, Parameter.Type.INTEGER):
+        return parameter
+    return Parameter(parameter.name, Parameter.Type.DOUBLE, float(parameter.value))
+
+
 def declare_all(node: Node, specs: Iterable[Spec]) -> None:
     """Declare parameters. Raises rclpy's ParameterException for a value given of a wrong type."""
+    given = overrides_of(node)
     for spec in specs:
+        if spec.name in given:  # rclpy takes it from there
+            wanted = Parameter.Type.from_parameter_value(spec.default)
+            given[spec.name] = as_number(given[spec.name], wanted)
         node.declare_parameter(spec.name, spec.default, spec.descriptor())
+
+
+def declare_own(node: Node, specs: Iterable[Spec]) -> dict[str, Any]:
+    """
+    Declare the parameters of a node that has no others, and return their values by name.
+
+    Names given at start that it has not are logged. Raises ParameterException, ParameterError.
+    """
+    specs = tuple(specs)
+    declare_all(node, specs)
+    for message in unknown_overrides(node, [spec.name for spec in specs]):
+        node.get_logger().warning(message)
+    return read_all(node, specs)
 
 
 def read_all(node: Node, specs: Iterable[Spec]) -> dict[str, Any]:
@@ -147,23 +205,31 @@ def runtime_settings(values: Mapping[str, Any]) -> RuntimeSettings:
         tier2_budget_s=values["tier2_budget_s"] or None)
 
 
-def overrides_of(node: Node) -> Mapping[str, Parameter]:
+def overrides_of(node: Node) -> dict[str, Parameter]:
     """Return what was given at start (-p, params file), declared or not, by name."""
     return node._parameter_overrides  # rclpy has no public way to see the unused ones
 
 
-def unknown_overrides(overrides: Iterable[str], question_ids: Iterable[str]) -> list[str]:
-    """Return a message for each name given at start that is no parameter of the node."""
-    known = [*NAMES, "use_sim_time", "start_type_description_service"]
-    known += [f"{QUESTION_PREFIX}{i}.{field}" for i in question_ids for field in QUESTION_FIELDS]
+def unknown_overrides(node: Node, names: Iterable[str]) -> list[str]:
+    """Return a message for each name given at start that is none of ``names`` nor declared."""
+    known = [*names]
     messages = []
-    for name in overrides:
-        if name in known or name.startswith("qos_overrides."):
+    for name in overrides_of(node):
+        if name in known or node.has_parameter(name):
+            continue
+        if name.startswith("qos_overrides."):
+            messages.append(f"'{name}' is not taken: quality of service is fixed here, but for "
+                            "the images' reliability (the parameter reliability)")
             continue
         near = difflib.get_close_matches(name, known, 1)
         messages.append(f"unknown parameter '{name}'"
                         + (f", did you mean '{near[0]}'?" if near else ""))
     return messages
+
+
+def question_names(question_ids: Iterable[str]) -> list[str]:
+    """Return the names of the questions' parameters."""
+    return [f"{QUESTION_PREFIX}{i}.{field}" for i in question_ids for field in QUESTION_FIELDS]
 
 
 class ParameterGate:
@@ -262,9 +328,9 @@ def split(name: str) -> tuple[str, str]:
 
 
 def _double(parameter: Parameter) -> float:
+    parameter = as_number(parameter, Parameter.Type.DOUBLE)
     if parameter.type_ != Parameter.Type.DOUBLE:
-        raise QuestionError(f"{parameter.name} must be a decimal number (write 1.0, not 1), "
-                            f"not {parameter.value!r}")
+        raise QuestionError(f"{parameter.name} must be a number, not {parameter.value!r}")
     return parameter.value
 
 

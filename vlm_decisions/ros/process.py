@@ -17,7 +17,6 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from importlib import metadata
 
 import rclpy
 from rclpy.exceptions import ParameterException
@@ -26,10 +25,9 @@ from rclpy.logging import get_logger
 from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
 
-from ..files import resources
+from .middleware import let_images_pass
 
-PROFILES, OLD_PROFILES = "FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILES_FILE"
-TRANSPORTS = "FASTDDS_BUILTIN_TRANSPORTS"
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 GRACE_S = 1.5
 """Seconds from the signal after which the process ends even if a thread of it does not."""
@@ -41,8 +39,9 @@ def run(make_node: Callable[[Callable[[], None]], Node], args: list[str] | None 
     Make a node, spin it until a signal, and return the process's exit code.
 
     ``make_node`` is given a function that asks for the end, for nodes that finish by themselves.
-    A node may have a method ``close``, called before it is destroyed. Returns 1, with the reason
-    logged, where the node cannot be made (bad arguments, bad parameters), else 0.
+    A node may have a method ``close``, called before it is destroyed, and an ``exit_code``. Returns
+    that, else 0; 1, with the reason logged, where the node cannot be made (bad arguments, bad
+    parameters).
     With ``about`` (the node's documentation), ``--help`` prints that and starts nothing.
     """
     given = sys.argv[1:] if args is None else args
@@ -66,6 +65,8 @@ def run(make_node: Callable[[Callable[[], None]], Node], args: list[str] | None 
                                   name="executor", daemon=True)
         thread.start()
         wait()
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_IGN)  # a second one must not cut the end short
         deadline = threading.Timer(GRACE_S, _give_up)
         deadline.daemon = True
         deadline.start()
@@ -84,22 +85,7 @@ def run(make_node: Callable[[Callable[[], None]], Node], args: list[str] | None 
         if len(threading.enumerate()) > 1:
             # A model that still loads, say: the interpreter would wait for it or fall over it.
             _give_up()
-    return 0
-
-
-def let_images_pass() -> None:
-    """
-    Give Fast DDS room for images in shared memory, where nobody chose otherwise.
-
-    config/fastdds.xml says why. It must happen before ``rclpy.init``.
-    """
-    middleware = os.environ.get("RMW_IMPLEMENTATION", "rmw_fastrtps_cpp")
-    chosen = {PROFILES, OLD_PROFILES, TRANSPORTS} & set(os.environ)
-    if middleware.startswith("rmw_fastrtps") and not chosen:
-        # Fast DDS 2 (up to Jazzy, rclpy 7) knows the old name only, Fast DDS 3 warns of it.
-        old = int(metadata.version("rclpy").partition(".")[0]) < 9
-        os.environ[OLD_PROFILES if old else PROFILES] = str(
-            resources.share_file("config", "fastdds.xml"))
+    return getattr(node, "exit_code", 0)
 
 
 def _spin(executor: SingleThreadedExecutor, node: Node, stopping: threading.Event,
@@ -122,12 +108,12 @@ def _spin(executor: SingleThreadedExecutor, node: Node, stopping: threading.Even
 
 @contextlib.contextmanager
 def _wake_on_signals() -> Iterator[tuple[Callable[[], None], Callable[[], None]]]:
-    """Yield (wait for a signal or stop, stop); put the signal handlers back afterwards."""
+    """Yield (wait for a signal or stop, stop)."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     wakeup = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    old = {number: signal.signal(number, lambda *_: None)
-           for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in SIGNALS:
+        signal.signal(number, lambda *_: None)
 
     def stop() -> None:
         with contextlib.suppress(OSError):
@@ -137,8 +123,6 @@ def _wake_on_signals() -> Iterator[tuple[Callable[[], None], Callable[[], None]]
         yield (lambda: select.select([reader], [], []), stop)
     finally:
         signal.set_wakeup_fd(wakeup)
-        for number, handler in old.items():
-            signal.signal(number, handler)
         os.close(reader)
         os.close(writer)
 

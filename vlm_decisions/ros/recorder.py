@@ -11,11 +11,12 @@ from typing import Any
 import rclpy
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.node import Node
-from rclpy.qos import QoSDurabilityPolicy, QoSProfile, QoSReliabilityPolicy
+from rclpy.qos import QoSDurabilityPolicy
 
 from ..sources.bag_files import BagError
 from ..sources.bag_writer import BagWriter, types
-from .process import let_images_pass
+from .matching import MatchingSubscription
+from .middleware import let_images_pass
 
 WAIT_S = 10.0
 DEPTH = 200
@@ -33,6 +34,7 @@ class Recorder(Node):
         super().__init__("vlm_decisions_recorder", **kwargs)
         self._bag = bag
         self.counts: Counter[str] = Counter()
+        self._links: dict[str, MatchingSubscription] = {}
 
     def follow(self, topic: str, kind: str) -> None:
         """Begin to record a topic of a type like sensor_msgs/msg/Image. Raises BagError."""
@@ -40,15 +42,8 @@ class Recorder(Node):
             raise BagError(f"{topic}: the message type {kind} cannot be recorded")
         package, _, name = kind.partition("/msg/")
         offered = [info.qos_profile for info in self.get_publishers_info_by_topic(topic)]
-        reliable = all(q.reliability == QoSReliabilityPolicy.RELIABLE for q in offered)
         latched = bool(offered) and all(
             q.durability == QoSDurabilityPolicy.TRANSIENT_LOCAL for q in offered)
-        qos = QoSProfile(
-            depth=DEPTH,
-            reliability=(QoSReliabilityPolicy.RELIABLE if reliable
-                         else QoSReliabilityPolicy.BEST_EFFORT),
-            durability=(QoSDurabilityPolicy.TRANSIENT_LOCAL if latched
-                        else QoSDurabilityPolicy.VOLATILE))
         cls = getattr(importlib.import_module(f"{package}.msg"), name)
         self.counts[topic] = 0
 
@@ -56,7 +51,13 @@ class Recorder(Node):
             self._bag.write_cdr(topic, kind, self.get_clock().now().nanoseconds, data)
             self.counts[topic] += 1
 
-        self.create_subscription(cls, topic, write, qos, raw=True)
+        self._links[topic] = MatchingSubscription(
+            self, cls, topic, write, depth=DEPTH, latched=latched, raw=True)
+
+    @property
+    def lost(self) -> dict[str, int]:
+        """Messages that the middleware lost on their way here, by topic; none are left out."""
+        return {topic: link.link.lost for topic, link in self._links.items() if link.link.lost}
 
     def types_of(self, topics: Sequence[str], timeout_s: float) -> dict[str, str]:
         """Return the type of each topic once all are published. Raises BagError that lists them."""
@@ -117,6 +118,10 @@ def record_live(
                 pass
             finally:
                 counts = dict(recorder.counts)
+                for topic, count in recorder.lost.items():
+                    recorder.get_logger().warning(
+                        f"{topic}: {count} messages were lost in the middleware and are not in "
+                        "the bag")
                 executor.shutdown()
                 recorder.destroy_node()
     finally:

@@ -39,8 +39,7 @@ from ..sources.bags import IMAGES, STRING, Bag, BagError
 from ..sources.recording import is_bag, video_frames
 from ..sources.video import SourceError
 from .convert import ns_to_time, rgb_to_msg
-from .parameters import ParameterError, Spec, declare_all, read_all
-from .process import run
+from .parameters import ParameterError, ParameterRules, Spec, declare_own
 
 SPECS = (
     Spec("source", "", "Bag or video file to play.", read_only=True),
@@ -62,13 +61,13 @@ Item = tuple[int, Callable[[Callable[[int], int]], None]]
 """(time on the recording's clock, publish it with stamps passed through a function)."""
 
 
-class ReplayCamera(Node):
+class ReplayCamera(ParameterRules, Node):
     """The node; ``stop`` is called at the end of a recording that does not loop."""
 
     def __init__(self, stop: Callable[[], None] = lambda: None, **kwargs: Any) -> None:
         super().__init__("replay_camera", **kwargs)
-        declare_all(self, SPECS)
-        values = read_all(self, SPECS)
+        values = declare_own(self, SPECS)
+        self.exit_code = 0  # of the process
         self._stop, self._loop = stop, values["loop"]
         self._rate, self._wait_s = values["rate"], values["wait_s"]
         self._source = values["source"]
@@ -187,7 +186,8 @@ class ReplayCamera(Node):
                 self._next = next(self._items, None)
             except (BagError, SourceError) as error:
                 self.get_logger().error(f"not all of it could be played: {error}")
-                self._next = None
+                self.exit_code = 1
+                self._next, self._loop = None, False
         if not self._loop:
             self._stop()
             return
@@ -247,10 +247,4 @@ def _told(text: str, moved: Callable[[int], int]) -> bytes:
     return serialize_message(String(data=text))
 
 
-def main(args: list[str] | None = None) -> int:
-    """Run the node until a signal, or the end of a recording that does not loop."""
-    return run(ReplayCamera, args, about=__doc__)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+make_node = ReplayCamera

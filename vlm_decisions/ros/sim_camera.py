@@ -30,8 +30,7 @@ from std_msgs.msg import String
 from ..sim.script import Script
 from ..sim.world import MAX_SIZE, MIN_SIZE, World
 from .convert import rgb_to_msg
-from .parameters import Spec, declare_all, read_all
-from .process import run
+from .parameters import ParameterRules, Spec, declare_own
 
 SPECS = (
     Spec("seed", 0, "Picks the desk, its light and its noise.", 0, 2**31 - 1, read_only=True),
@@ -47,13 +46,12 @@ SPECS = (
 )
 
 
-class SimCamera(Node):
+class SimCamera(ParameterRules, Node):
     """The node; ``stop`` is called at the end of a script that does not loop."""
 
     def __init__(self, stop: Callable[[], None] = lambda: None, **kwargs) -> None:
         super().__init__("sim_camera", **kwargs)
-        declare_all(self, SPECS)
-        values = read_all(self, SPECS)
+        values = declare_own(self, SPECS)
         self._stop = stop
         self._size = values["width"], values["height"]
         self._frame_id = values["frame_id"]
@@ -100,10 +98,4 @@ class SimCamera(Node):
         self._truth.publish(String(data=json.dumps(facts)))
 
 
-def main(args: list[str] | None = None) -> int:
-    """Run the node until a signal, or the end of a script that does not loop."""
-    return run(SimCamera, args, about=__doc__)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+make_node = SimCamera

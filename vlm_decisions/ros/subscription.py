@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 from rclpy.node import Node
-from rclpy.qos import QoSHistoryPolicy, QoSProfile, QoSReliabilityPolicy
 from sensor_msgs.msg import CompressedImage, Image
 
 from ..frames import Frame
@@ -16,12 +15,16 @@ from ..runtime.statistics import MEMORY
 from ..runtime.throttle import Throttle
 from ..sources.images import ImageError, compressed_to_rgb, image_to_rgb
 from .convert import time_to_ns
+from .matching import Link, MatchingSubscription
 
-DEPTH = 4
-"""Images that may wait for the executor; a newer one replaces the oldest."""
+DEPTH = 10
+"""Images that may wait for the executor, as by ROS's default; a newer one replaces the oldest."""
 
 REPORT_S = 5.0
 """A cause of refusals is logged at most this often, seconds."""
+
+TROUBLE_S = 60.0
+"""What is wrong on the way from the publishers is logged at most this often while it lasts."""
 
 MAX_FRAME_ID = 256
 """Characters; a frame id goes into every decision about the image."""
@@ -31,6 +34,7 @@ class ImageSubscription:
     """
     Subscribes the camera and hands each good image to ``push``.
 
+    ``link`` tells of the publishers and of what is lost on the way, ``trouble`` why no image comes.
     Counters for diagnostics: ``received`` messages, ``refused`` by cause, ``last_refusal`` (its
     reason), ``offset_s`` (clock minus the newest header stamp), ``by_arrival`` (the header's is not
     used), ``newest`` (frame or None), ``converted_ms`` and ``handled_ms`` (milliseconds of the last
@@ -51,32 +55,46 @@ class ImageSubscription:
         self.handled_ms: deque[float] = deque(maxlen=MEMORY)
         self._reports = Throttle(REPORT_S)
         self._reported: Counter[str] = Counter()
-        self._closed = False
-        qos = QoSProfile(history=QoSHistoryPolicy.KEEP_LAST, depth=DEPTH,
-                         reliability=QoSReliabilityPolicy[reliability.upper()])
+        self._troubles = Throttle(TROUBLE_S)
+        self._good = True  # the newest image was not refused
         # Remapping applies to `image`; the transport's suffix belongs to the topic it leads to.
         base = node.resolve_topic_name("image")
         if transport == "compressed":
-            self.topic = f"{base}/compressed"
+            topic = f"{base}/compressed"
             self._convert, kind = compressed_to_rgb, CompressedImage
         else:
-            self.topic = base
+            topic = base
             self._convert, kind = image_to_rgb, Image
-        self._subscription = node.create_subscription(kind, self.topic, self.receive, qos)
+        self._subscription = MatchingSubscription(node, kind, topic, self.receive, depth=DEPTH,
+                                                  reliability=reliability)
+
+    @property
+    def topic(self) -> str:
+        """The topic subscribed, after remapping."""
+        return self._subscription.topic
+
+    @property
+    def link(self) -> Link:
+        """How the topic is received."""
+        return self._subscription.link
+
+    def trouble(self) -> str:
+        """Return why images do not come, or not as they should; empty while all is well."""
+        trouble = self.link.trouble
+        if not trouble:
+            self._troubles = Throttle(TROUBLE_S)  # what comes next is news
+        elif self._troubles.passes(""):
+            self._node.get_logger().warning(trouble)
+        return trouble or ("" if self._good else f"images are refused: {self.last_refusal}")
 
     def close(self) -> None:
         """Stop receiving, and let the last image go."""
-        self._closed = True
-        self._node.destroy_subscription(self._subscription)
-        # The subscription knows this object's method: without this, image and all would wait for
-        # Python's collector, which does not know how large they are.
-        self._subscription = self.newest = None
+        self._subscription.close()
+        self.newest = None
 
     def receive(self, msg: Any) -> None:
         """Take an image message (the subscription's callback)."""
         began_s = time.perf_counter()
-        if self._closed:  # taken by the executor before
-            return
         now_ns = self._node.get_clock().now().nanoseconds
         self.received += 1
         stamp_ns = time_to_ns(msg.header.stamp)
@@ -90,6 +108,7 @@ class ImageSubscription:
         except ImageError as error:
             self._refuse(error)
             return
+        self._good = True
         self.offset_s = (now_ns - stamp_ns) / 1e9 if stamp_ns else 0.0
         frame = Frame(rgb, now_ns if self.by_arrival else stamp_ns, msg.header.frame_id, now_ns)
         self.newest = frame
@@ -98,6 +117,7 @@ class ImageSubscription:
         self.handled_ms.append((time.perf_counter() - began_s) * 1e3)
 
     def _refuse(self, error: ImageError) -> None:
+        self._good = False
         self.refused[error.cause] += 1
         self.last_refusal = str(error)
         if not self._reports.passes(error.cause):

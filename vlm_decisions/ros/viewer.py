@@ -4,8 +4,8 @@ viewer: a page that shows what the camera sees and what was decided, and lets on
 Serves http://127.0.0.1:8321 until it is stopped, for a decision node that may start before or
 after it. Only this machine can open the page, unless ``host`` says otherwise.
 
-Follows ``<node>/decisions``, ``<node>/questions``, ``<node>/events``, ``/diagnostics`` and, while
-a page is looked at, ``<node>/overlay`` or the camera's topic; calls ``<node>/add_question``,
+Follows ``<node>/decisions``, ``<node>/questions``, ``<node>/events``, ``<node>/statistics`` and,
+while a page is looked at, ``<node>/overlay`` or the camera's topic; calls ``<node>/add_question``,
 ``<node>/remove_question``, ``<node>/ask`` and ``<node>/set_parameters_atomically``.
 
 Parameters: ``node`` (the decision node, relative to this one's namespace), ``host`` (address to
@@ -25,8 +25,7 @@ from ..viewer.board import Board
 from ..viewer.complaints import Complaints
 from ..viewer.pictures import Pictures
 from ..viewer.server import HOST, PORT, Server, ServerError
-from .parameters import Spec, declare_all, read_all
-from .process import run
+from .parameters import ParameterRules, Spec, declare_own
 from .viewer_source import RosSource
 
 SPECS = (
@@ -39,13 +38,12 @@ SPECS = (
 )
 
 
-class ViewerNode(Node):
+class ViewerNode(ParameterRules, Node):
     """The node. Raises ServerError where the address is taken, ValueError for bad names."""
 
     def __init__(self, stop: Callable[[], None] = lambda: None, **kwargs: Any) -> None:
         super().__init__("viewer", **kwargs)
-        declare_all(self, SPECS)
-        values = read_all(self, SPECS)
+        values = declare_own(self, SPECS)
         names = [name.strip() for name in values["allowed_hosts"].split(",") if name.strip()]
         try:
             self.server = Server(values["host"], values["port"])
@@ -55,7 +53,7 @@ class ViewerNode(Node):
         complain = Complaints(self.get_logger().warning)
         self.board = Board()
         pictures = Pictures(complain)
-        self.source = RosSource(self, values["node"], self.board, pictures)
+        self.source = RosSource(self, values["node"], self.board, pictures, complain)
         app = ViewerApp(self.source, self.board, pictures, complain, values["host"], names)
         self.server.start(app.asgi)
         self.get_logger().info(f"viewer of {self.source.name}: {self.server.url}")
@@ -68,10 +66,4 @@ class ViewerNode(Node):
         self.server.stop()
 
 
-def main(args: list[str] | None = None) -> int:
-    """Run the viewer until a signal; 1 where it cannot start."""
-    return run(lambda stop: ViewerNode(stop), args, about=__doc__)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+make_node = ViewerNode

@@ -42,14 +42,19 @@ class Clip:
         return [self.frames[i:i + 2] for i in range(0, len(self.frames), 2)]
 
 
-def draw_clip(seed: int) -> Clip:
-    """Draw the clip of a seed: it ends at least SETTLED_S after any change."""
+def settled_moment(seed: int) -> tuple[World, float]:
+    """Return the world of a seed and a time at least SETTLED_S after any change."""
     rng = np.random.default_rng([seed, 12])
     world = World(seed, Script.random(seed, 9.0, (1.8, 3.2)))
     while True:
         end = float(rng.uniform(LENGTH_S, world.duration_s - 0.01))
         if world.script.at(end)[1] >= SETTLED_S:
-            return _clip(world, end)
+            return world, end
+
+
+def draw_clip(seed: int) -> Clip:
+    """Draw the clip of a seed: it ends at least SETTLED_S after any change."""
+    return window(*settled_moment(seed))
 
 
 def draw_motion_clip(seed: int) -> Clip:
@@ -66,7 +71,7 @@ def draw_motion_clip(seed: int) -> Clip:
         for start in begun:
             moves = any(world.truth(start + 0.01)[name] == "yes" for name in MOTION)
             if moves == wanted:
-                return _clip(world, start + 0.02 + LENGTH_S + float(rng.uniform(0.0, 0.15)))
+                return window(world, start + 0.02 + LENGTH_S + float(rng.uniform(0.0, 0.15)))
     raise RuntimeError("random scripts show no motion")  # a script of 5 segments has one in 2 of 3
 
 
@@ -94,7 +99,8 @@ def drawing() -> str:
     return digest.hexdigest()
 
 
-def _clip(world: World, end_s: float) -> Clip:
+def window(world: World, end_s: float) -> Clip:
+    """Draw the GROUPS groups of a world that end at `end_s`."""
     times = end_s - np.arange(2 * GROUPS)[::-1] / FPS
     first = max(0.0, float(times[0]))
     return Clip([world.render(float(t), *SIZE) for t in times], world.truth(end_s),

@@ -44,7 +44,7 @@ def bench_tick(seconds: float = 20.0, questions: str = "desk", width: int = 640,
     spinning = threading.Thread(target=executor.spin, daemon=True)
     spinning.start()
     try:
-        with process("vlm_decisions.ros.sim_camera", f"width:={width}",
+        with process("sim_camera", f"width:={width}",
                      f"height:={height}") as camera:
             end = time.monotonic() + START_S
             while (stats := node.snapshot().runtime) is None or stats.ticks < 4:

@@ -19,10 +19,10 @@ from ...runtime.engine_protocol import EngineLike
 from ...runtime.heads import answering_head, load_heads
 from ...runtime.settings import RuntimeSettings
 from ...runtime.statistics import Percentiles, percentiles
-from ...sources.recording import Recording
+from ...sources.recording import ReplaySource
 from ...sources.truth import Truth
-from .fast import Outcome, play_fast
 from .modes import Mode, ModeError
+from .playback import Playback, play_fast
 from .score import ROUNDS, Scorer, truth_line
 
 LATENCY_MODELS = {
@@ -36,11 +36,11 @@ LATENCY_MODELS = {
 
 PLOTTED = ("lines", "ages_by_tier")
 
-Player = Callable[[Mode, QuestionBook], Outcome]
+Player = Callable[[Mode, QuestionBook], Playback]
 
 
 def bench_replay(
-    recording: Recording,
+    recording: ReplaySource,
     book: QuestionBook,
     modes: Sequence[Mode],
     play: Player,
@@ -90,7 +90,7 @@ def bench_replay(
 
 
 def fast_player(
-    recording: Recording,
+    recording: ReplaySource,
     engine: EngineLike,
     settings: RuntimeSettings,
     head_paths: Sequence[Any],
@@ -98,7 +98,7 @@ def fast_player(
     progress: Callable[[str, float], None] | None = None,
 ) -> Player:
     """Return what plays a mode in this thread; `progress` gets the mode and seconds played."""
-    def play(mode: Mode, book: QuestionBook) -> Outcome:
+    def play(mode: Mode, book: QuestionBook) -> Playback:
         told = (lambda seconds: progress(mode.name, seconds)) if progress else None
         return play_fast(recording.frames(), mode.engine(engine), book,
                          settings=mode.settings(settings),
@@ -107,13 +107,14 @@ def fast_player(
     return play
 
 
-def headed(engine: EngineLike, book: QuestionBook, head_paths: Sequence[Any]) -> frozenset[str]:
+def questions_with_head(engine: EngineLike, book: QuestionBook,
+                        head_paths: Sequence[Any]) -> frozenset[str]:
     """Return the ids of the questions that a head which fits the engine answers."""
     heads, _ = load_heads(head_paths, engine.fingerprint, engine.pixel_budget)
     return frozenset(question.id for question in book if answering_head(question, heads))
 
 
-def summary(mode: Mode, book: QuestionBook, outcome: Outcome, scorer: Scorer,
+def summary(mode: Mode, book: QuestionBook, outcome: Playback, scorer: Scorer,
             truth: Truth) -> dict[str, Any]:
     """
     Return the figures of one mode.
@@ -150,7 +151,7 @@ def summary(mode: Mode, book: QuestionBook, outcome: Outcome, scorer: Scorer,
     return result
 
 
-def _tiers(outcome: Outcome) -> dict[str, Any]:
+def _tiers(outcome: Playback) -> dict[str, Any]:
     tiers: dict[str, Any] = {}
     for tier in range(TIER_HEALTH, TIER_VLM + 1):
         ages = [d.age_s * 1e3 for d in outcome.decisions
@@ -161,7 +162,7 @@ def _tiers(outcome: Outcome) -> dict[str, Any]:
     return tiers
 
 
-def _dead_time(outcome: Outcome) -> dict[str, Any]:
+def _dead_time(outcome: Playback) -> dict[str, Any]:
     period_s = outcome.period_s
     total_s = period_s * len(outcome.turns_s)
     dead_s = sum(max(0.0, period_s - busy_s) for busy_s, _ in outcome.turns_s)
@@ -175,7 +176,7 @@ def _dead_time(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _events(book: QuestionBook, outcome: Outcome, truth: Truth) -> dict[str, Any]:
+def _events(book: QuestionBook, outcome: Playback, truth: Truth) -> dict[str, Any]:
     """Count what the state machines saw, and what they would have seen of the truth."""
     given, true = EventBook(book.events), EventBook(book.events)
     for decision in outcome.decisions:

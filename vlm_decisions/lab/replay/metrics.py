@@ -35,7 +35,7 @@ class Timed:
 
 
 @dataclass(frozen=True)
-class Run:
+class AnswerRun:
     """A stretch of time during which one answer is true."""
 
     start_s: float
@@ -145,7 +145,7 @@ def event_matches(
 
 
 def readiness(
-    runs: Sequence[Run], answers: Sequence[Timed], tau_s: float | None = None
+    runs: Sequence[AnswerRun], answers: Sequence[Timed], tau_s: float | None = None
 ) -> list[float]:
     """
     Return EP x LP of each run but the first (Answer Readiness Score: their mean).

@@ -28,15 +28,15 @@ from ...events import Event
 from ...questions import QuestionBook
 from ...ros.convert import decision_from_msg, event_from_msg
 from ...ros.domain import stay_private
+from ...ros.middleware import let_images_pass
 from ...ros.node import DecisionNode
-from ...ros.process import let_images_pass
 from ...runtime.engine_protocol import EngineLike
 from ...runtime.settings import RuntimeSettings
 from ..demo import DemoError, process
 from .bench import Player
 from .engines import MeteredEngine
-from .fast import Outcome
 from .modes import Mode
+from .playback import Playback
 
 START_S = 120.0
 LAST_S = 2.0  # for the answers to the last images
@@ -59,7 +59,7 @@ def realtime_player(
     stay_private()
     let_images_pass()
 
-    def play(mode: Mode, book: QuestionBook) -> Outcome:
+    def play(mode: Mode, book: QuestionBook) -> Playback:
         return _play(mode, book, source, topic, load, mode.settings(settings), head_paths, seconds)
     return play
 
@@ -87,7 +87,7 @@ class _Listener(Node):
 
 def _play(mode: Mode, book: QuestionBook, source: str, topic: str,
           load: Callable[[], EngineLike], settings: RuntimeSettings, head_paths: Sequence[Any],
-          seconds: float) -> Outcome:
+          seconds: float) -> Playback:
     metered: list[MeteredEngine] = []
 
     def factory(name: str, budget: int | None) -> EngineLike:
@@ -120,7 +120,7 @@ def _play(mode: Mode, book: QuestionBook, source: str, topic: str,
             rclpy.try_shutdown()
     shift_ns = listener.playing["start_ns"] - listener.playing["first_ns"]
     first_ns = listener.playing["first_ns"]
-    outcome = Outcome(
+    outcome = Playback(
         decisions=[moved for d in listener.decisions
                    if (moved := _moved(d, -shift_ns)).t_decided_ns >= first_ns],
         events=[_moved(event, -shift_ns) for event in listener.events],
@@ -133,7 +133,7 @@ def _play(mode: Mode, book: QuestionBook, source: str, topic: str,
 
 
 def _film(source: str, topic: str, listener: _Listener, seconds: float) -> None:
-    with process("vlm_decisions.ros.replay_camera", f"source:={json.dumps(source)}",
+    with process("replay_camera", f"source:={json.dumps(source)}",
                  f"topics:={json.dumps(topic)}", "decoded:=true") as camera:
         _wait(lambda: listener.playing or camera.poll() is not None, "the camera does not play")
         end_s = time.monotonic() + seconds

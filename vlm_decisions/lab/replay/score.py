@@ -20,7 +20,7 @@ from ...learn import measures
 from ...questions import Question
 from ...sources.truth import Span, Truth
 from . import metrics
-from .metrics import Run, Timed
+from .metrics import AnswerRun, Timed
 
 #: A segment shorter than this is no test of a question's answer.
 LEAST_SEGMENT_S = 1.0
@@ -175,7 +175,7 @@ class Scorer:
                 sums.add(name, event.segment, value, value > 0, 0, value == 0)
             for index in found.false:
                 sums.add(name, predictions[index].segment, 0, 0, 1, 0)
-        timed = [Run(self._since_start_s(run.start_ns), self._since_start_s(run.end_ns),
+        timed = [AnswerRun(self._since_start_s(run.start_ns), self._since_start_s(run.end_ns),
                      run.answer) for run in runs]
         answers = self._answers(question.id, known)
         for run, value in zip(runs[1:], metrics.readiness(timed, answers)):

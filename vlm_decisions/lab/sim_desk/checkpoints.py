@@ -70,12 +70,19 @@ class Run:
         """How often the stage was resumed: a resumed run draws other data than its first part."""
         return self._epochs.get(stage, 0)
 
-    def save(self, stage: str, step: int, modules: Mapping[str, Any], optimiser: Any) -> None:
+    def save(self, stage: str, step: int, modules: Mapping[str, Any],
+             optimiser: Any = None) -> None:
+        """Replace the stage's checkpoint; without an optimiser it cannot be trained on."""
         path = self.folder / f"{stage}.pt"
-        state = {"step": step, "epoch": self.epoch(stage), "optimiser": optimiser.state_dict(),
+        state = {"step": step, "epoch": self.epoch(stage),
+                 "optimiser": optimiser and optimiser.state_dict(),
                  "modules": {name: m.state_dict() for name, m in modules.items()}}
         with replacing(path) as file:
             torch.save(state, file)
+
+    def has(self, stage: str) -> bool:
+        """Whether the stage has a checkpoint."""
+        return (self.folder / f"{stage}.pt").exists()
 
     def restore(self, stage: str, modules: Mapping[str, Any], optimiser: Any = None, *,
                 partial: bool = False) -> int:

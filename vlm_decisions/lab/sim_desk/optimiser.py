@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -38,9 +38,23 @@ class Optimiser:
 
     def step(self, loss: torch.Tensor) -> None:
         """One step down the gradient of `loss`, its norm clipped to 1."""
+        self.gradient(loss)
+        self._descend()
+
+    def gradient(self, loss: torch.Tensor) -> list[torch.Tensor | None]:
+        """Return the gradient of `loss` by `parameters`, without a step."""
         for part in self._parts:
             part.zero_grad()
         loss.backward()
+        return [p.grad for p in self.parameters]
+
+    def follow(self, gradient: Sequence[torch.Tensor]) -> None:
+        """One step down a gradient that was taken elsewhere."""
+        for parameter, own in zip(self.parameters, gradient, strict=True):
+            parameter.grad = own.clone()
+        self._descend()
+
+    def _descend(self) -> None:
         torch.nn.utils.clip_grad_norm_(self.parameters, 1.0)
         for part, schedule in zip(self._parts, self._schedules, strict=True):
             part.step()
@@ -54,4 +68,5 @@ class Optimiser:
         for part, saved in zip(self._parts, state["parts"], strict=True):
             part.load_state_dict(saved)
         for schedule, saved in zip(self._schedules, state["schedules"], strict=True):
-            schedule.load_state_dict(saved)
+            # The rate is this run's: only how far the schedule has come is restored.
+            schedule.load_state_dict({**saved, "base_lrs": schedule.base_lrs})

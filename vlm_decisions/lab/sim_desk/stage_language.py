@@ -30,10 +30,19 @@ REPORT = ("person", "second_person", "door_open", "cup", "phone", "laptop", "pen
           "approaching", "receding", "moving_left", "moving_right", "doing_typing")
 
 
-def draw_clips(rng: np.random.Generator, store: StripStore) -> list[Clip]:
-    """Draw clips of one length and one size, each ending a moment after any change."""
+def step_clips(rng: np.random.Generator, store: StripStore,
+               tokens: int = STEP_TOKENS) -> list[Clip]:
+    """Draw the clips of a step of about `tokens` tokens, all of one length."""
     n = int(rng.choice(LENGTHS, p=LENGTH_SHARE))
-    count = STEP_TOKENS // (30 * n + 200)
+    return draw_clips(rng, store, n, tokens // (30 * n + 200), SHUFFLED_SHARE)
+
+
+def draw_clips(rng: np.random.Generator, store: StripStore, n: int, count: int,
+               shuffled: float = 0.0) -> list[Clip]:
+    """Draw `count` clips of `n` groups and of one size, each ending a moment after any change.
+
+    shuffled: share of the clips in which someone moves that have their groups in random order.
+    """
     size = list(SIZE_SHARE)[int(rng.choice(3, p=list(SIZE_SHARE.values())))]
     clips: list[Clip] = []
     while len(clips) < count:
@@ -49,7 +58,7 @@ def draw_clips(rng: np.random.Generator, store: StripStore) -> list[Clip]:
             continue
         if n > 1 and not (moves(clip.now.state) and clip.shows_motion) and rng.random() < 0.55:
             continue  # someone moves in about a quarter of all moments: show about half
-        if n >= SHUFFLED_GROUPS and moves(clip.now.state) and rng.random() < SHUFFLED_SHARE:
+        if n >= SHUFFLED_GROUPS and moves(clip.now.state) and rng.random() < shuffled:
             clip = clip.shuffle(rng)
         if rng.random() < JUMBLED_SHARE:
             clip = replace(clip, strip=strip.jumbled(opposite, rng))
@@ -121,7 +130,7 @@ def train_language(model: Any, tokenizer: Any, run: Run, steps: int, strips: int
         full = max(EXITS)
         for step in range(start, steps):
             store.poll()
-            clips = draw_clips(rng, store)
+            clips = step_clips(rng, store)
             want = SceneLabels.of(clips)
             losses: dict[str, torch.Tensor] = {}
             with torch.autocast("cpu", torch.bfloat16):

@@ -78,7 +78,8 @@ def encode(seed: int, vision_checkpoint: str) -> tuple[int, np.ndarray]:
     Returns the seed and features float16 (2, groups, tokens, dim).
     """
     size = size_of(seed)
-    frames = drawn(seed, str(Path(vision_checkpoint).parent / "frames")).frames
+    kept = Path(vision_checkpoint).parent / "frames"  # of the first stage, where it was run here
+    frames = drawn(seed, str(kept) if kept.is_dir() else None).frames
     frames = np.concatenate([frames, frames[::-1, ::-1]])
     with torch.no_grad():
         features = forward.vision_features(

@@ -23,7 +23,7 @@ from ...questions import Question
 from ...runtime.heads import motion_row
 from ...sim.clips import TIMES_S, draw_clip
 from . import image_models
-from .asked import StudyError, desk_questions, each, family_of
+from .clip_answers import StudyError, desk_questions, family_of, progress
 
 FIT_SEED, TEST_SEED = 840_000_000, 842_000_000
 STRENGTHS = (0.001, 0.01, 0.1, 1.0)
@@ -31,7 +31,7 @@ LEAST_CLIPS = 20
 
 
 @dataclass
-class Seen:
+class ClipFeatures:
     """C clips: zero-shot P(yes) (C, Q), decision states (C, Q, D), pooled vision features (C, V).
 
     frames: uint8 (C, 2, H, W, 3) oldest and newest, small. whole: the same at full size where they
@@ -143,10 +143,10 @@ def plot_baseline(result: dict[str, Any], path: str) -> None:
     save(drawn, path)
 
 
-def _look(engine: Any, asked: list[Question], seed: int, clips: int, whole: bool) -> Seen:
+def _look(engine: Any, asked: list[Question], seed: int, clips: int, whole: bool) -> ClipFeatures:
     plain = [Question(q.id, q.text) for q in asked]
     p, hidden, vision, frames, images, truth = [], [], [], [], [], []
-    for k in each(range(clips), clips, "fit" if seed == FIT_SEED else "test"):
+    for k in progress(range(clips), clips, "fit" if seed == FIT_SEED else "test"):
         clip = draw_clip(seed + k)
         groups = engine.encode_many(clip.pairs)
         readouts = engine.window(groups, TIMES_S).ask(plain, hidden=True)
@@ -159,7 +159,7 @@ def _look(engine: Any, asked: list[Question], seed: int, clips: int, whole: bool
                        for f in ends])
         images += list(ends) if whole else []
         truth.append([clip.truth[q.id] == "yes" for q in asked])
-    return Seen(np.array(p), np.stack(hidden), np.stack(vision), np.array(frames), images,
+    return ClipFeatures(np.array(p), np.stack(hidden), np.stack(vision), np.array(frames), images,
                 np.array(truth))
 
 

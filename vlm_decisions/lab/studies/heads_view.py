@@ -15,7 +15,7 @@ from ...frames import NS, Frame, Sampler
 from ...runtime.heads import Head
 from ...runtime.health import HealthMonitor
 from ...sources.source import Source
-from .asked import StudyError
+from .clip_answers import StudyError
 
 KEPT = 64  # groups, more than any head reads
 

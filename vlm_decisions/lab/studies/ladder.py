@@ -24,7 +24,7 @@ from ...learn.probes import fit_probe, predict_probe
 from ...questions import Question
 from ...runtime.heads import motion_row
 from ...sim.clips import TIMES_S, draw_clip
-from .asked import FAMILIES, StudyError, desk_questions, each, family_of
+from .clip_answers import FAMILIES, StudyError, desk_questions, family_of, progress
 
 FIRST_SEED = 830_000_000
 FIT_SHARE = 0.6
@@ -34,7 +34,7 @@ TICKS = 20  # timed at each depth
 
 
 @dataclass
-class Seen:
+class LayerStates:
     """What a model makes of C clips and Q questions.
 
     hidden: decision states after each layer, float32 (C, Q, L, D). difference: the model's own
@@ -50,7 +50,7 @@ class Seen:
     truth: np.ndarray
 
 
-def look(engine: Any, questions: Sequence[Question], clips: int) -> Seen:
+def look(engine: Any, questions: Sequence[Question], clips: int) -> LayerStates:
     """Run clips through the model and keep the decision states of all layers."""
     import mlx.core as mx
 
@@ -59,7 +59,7 @@ def look(engine: Any, questions: Sequence[Question], clips: int) -> Seen:
         raise StudyError("the set has no yes/no question")
     answers = [engine.question(q).answer_ids for q in asked]
     hidden, difference, vision, truth = [], [], [], []
-    for k in each(range(clips), clips, "ladder"):
+    for k in progress(range(clips), clips, "ladder"):
         clip = draw_clip(FIRST_SEED + k)
         groups = engine.encode_many(clip.pairs)
         # Full depth for all: what a question's own `depth` costs is what this study measures.
@@ -71,7 +71,7 @@ def look(engine: Any, questions: Sequence[Question], clips: int) -> Seen:
         vision.append(np.concatenate([motion_row(means), means[-1], groups[-1].max]))
         truth.append([clip.truth[q.id] == "yes" for q in asked])
     words = [engine.decoder.embed(mx.array(engine.question(q).ids)).mean(axis=0) for q in asked]
-    return Seen([q.id for q in asked], np.stack(hidden), np.stack(difference),
+    return LayerStates([q.id for q in asked], np.stack(hidden), np.stack(difference),
                 np.stack([np.array(w.astype(mx.float32)) for w in words]), np.stack(vision),
                 np.array(truth))
 
@@ -87,7 +87,7 @@ def exits(engine: Any, hidden: np.ndarray, answers: Sequence[Sequence[int]]) -> 
     return (logits[:, 0] - logits[:, 1]).reshape(count, depths)
 
 
-def probes(seen: Seen) -> dict[str, Any]:
+def probes(seen: LayerStates) -> dict[str, Any]:
     """Fit and test the probes.
 
     Returns:

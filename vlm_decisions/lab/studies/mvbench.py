@@ -19,14 +19,14 @@ import numpy as np
 
 from ...engine.prompt import LETTERS
 from ...sources.video import VideoFile
-from .asked import StudyError, each
+from .clip_answers import StudyError, progress
 
 FRAMES = 16
 FORMS = ("full", "single", "shuffled")
 
 
 @dataclass(frozen=True)
-class Item:
+class MvbenchQuestion:
     """One question: its task, video, text, options, the index of the right one, and the part meant.
 
     start_s, end_s: seconds of the video, end_s None for its end.
@@ -41,7 +41,7 @@ class Item:
     end_s: float | None = None
 
 
-def load(annotations: Path, videos: Path) -> list[Item]:
+def load(annotations: Path, videos: Path) -> list[MvbenchQuestion]:
     """Read a task's JSON file. Raises StudyError naming the file and the entry at fault."""
     try:
         entries = json.loads(annotations.read_text(encoding="utf-8"))
@@ -57,7 +57,7 @@ def load(annotations: Path, videos: Path) -> list[Item]:
             for k, entry in enumerate(entries)]
 
 
-def sample(item: Item, count: int = FRAMES) -> tuple[list[np.ndarray], list[float]]:
+def sample(item: MvbenchQuestion, count: int = FRAMES) -> tuple[list[np.ndarray], list[float]]:
     """Return `count` frames taken evenly, and their times since the first in seconds.
 
     Raises:
@@ -87,7 +87,7 @@ def sample(item: Item, count: int = FRAMES) -> tuple[list[np.ndarray], list[floa
     return frames, [times[k] - times[chosen[0]] for k in chosen]
 
 
-def mvbench(engine: Any, items: Sequence[Item], frames: int = FRAMES) -> dict[str, Any]:
+def mvbench(engine: Any, items: Sequence[MvbenchQuestion], frames: int = FRAMES) -> dict[str, Any]:
     """Ask every question in every form.
 
     Returns:
@@ -101,7 +101,7 @@ def mvbench(engine: Any, items: Sequence[Item], frames: int = FRAMES) -> dict[st
     right: dict[str, list[list[bool]]] = {}
     chance: dict[str, list[float]] = {}
     rng = np.random.default_rng(5)
-    for k in each(range(len(items)), len(items), "mvbench"):
+    for k in progress(range(len(items)), len(items), "mvbench"):
         item = items[k]
         images, times = sample(item, frames)
         pairs = [images[i:i + 2] for i in range(0, len(images), 2)]
@@ -145,7 +145,7 @@ def plot_mvbench(result: dict[str, Any], path: str) -> None:
     save(drawn, path)
 
 
-def _item(where: str, entry: Any, task: str, videos: Path) -> Item:
+def _item(where: str, entry: Any, task: str, videos: Path) -> MvbenchQuestion:
     if not isinstance(entry, dict):
         raise StudyError(f"{where}: must be an object")
     missing = [key for key in ("video", "question", "candidates", "answer") if key not in entry]
@@ -166,7 +166,7 @@ def _item(where: str, entry: Any, task: str, videos: Path) -> Item:
             raise StudyError(f"{where}: start and end must be seconds, not {value!r}")
     if end is not None and not start < end:
         raise StudyError(f"{where}: end must come after start: {start} to {end}")
-    return Item(task, video, str(entry["question"]), tuple(options),
+    return MvbenchQuestion(task, video, str(entry["question"]), tuple(options),
                 options.index(entry["answer"]), float(start), None if end is None else float(end))
 
 

@@ -29,7 +29,7 @@ LATENCIES = ("measured", "none")
 
 
 @dataclass
-class Outcome:
+class Playback:
     """
     What came out of a recording that was played.
 
@@ -86,7 +86,7 @@ def play_fast(
     head_paths: Sequence[Any] = (),
     latency: str = "measured",
     progress: Callable[[float], None] | None = None,
-) -> Outcome:
+) -> Playback:
     """
     Play frames through a runtime in this thread, which must be the engine's own.
 
@@ -95,7 +95,7 @@ def play_fast(
     """
     if latency not in LATENCIES:
         raise ValueError(f"latency must be one of {', '.join(LATENCIES)}, not {latency!r}")
-    outcome = Outcome()
+    outcome = Playback()
     metered = MeteredEngine(engine)
     clock = FrameClock(running=latency == "measured")
     events = EventBook(book.events)

@@ -1,4 +1,4 @@
-"""Ask a model about clips, and keep what it says beside the truth."""
+"""The answers of a model and of heads to questions about clips of the desk, beside the truth."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class StudyError(ValueError):
 
 
 @dataclass
-class Answers:
+class ClipAnswers:
     """What was said of clips, in their order.
 
     p: P(yes) per yes/no question. picked: the option chosen per choice. heads: P(yes) per head.
@@ -55,8 +55,9 @@ def desk_questions(questions: str = "desk") -> list[Question]:
     return book
 
 
-def ask(engine: Any, groups: Sequence[Any], questions: Sequence[Question], truth: dict[str, str],
-        into: Answers, times_s: Sequence[float] | None = None) -> None:
+def ask_clip(engine: Any, groups: Sequence[Any], questions: Sequence[Question],
+             truth: dict[str, str], into: ClipAnswers,
+             times_s: Sequence[float] | None = None) -> None:
     """Ask all questions about a window of groups."""
     times = TIMES_S[:len(groups)] if times_s is None else times_s
     into.truth.append(truth)
@@ -70,7 +71,7 @@ def ask(engine: Any, groups: Sequence[Any], questions: Sequence[Question], truth
             into.p.setdefault(question.id, []).append(float(p_yes))
 
 
-def predict(heads: Sequence[Head], groups: Sequence[Any], into: Answers) -> None:
+def read_heads(heads: Sequence[Head], groups: Sequence[Any], into: ClipAnswers) -> None:
     """Let heads read the end of a window of groups."""
     for head in heads:
         into.heads.setdefault(head.name, []).append(head.predict(groups[-head.window_groups:]))
@@ -81,7 +82,7 @@ def family_of(question: str) -> str:
     return next((name for name, ids in FAMILIES.items() if question in ids), "other")
 
 
-def each(items: Iterable[int], total: int, name: str) -> Any:
+def progress(items: Iterable[int], total: int, name: str) -> Any:
     """Show progress and the time left over clips."""
     from tqdm import tqdm
 

@@ -1,0 +1,152 @@
+"""The third training stage: words are added without changing what was known, and a run resumes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="training needs the train extra (PyTorch)")
+pytest.importorskip("transformers")
+
+from vlm_decisions.engine.prompt import PromptTemplate  # noqa: E402
+from vlm_decisions.lab.sim_desk import forward, stage_questions  # noqa: E402
+from vlm_decisions.lab.sim_desk.architecture import fresh_model  # noqa: E402
+from vlm_decisions.lab.sim_desk.checkpoints import Run  # noqa: E402
+from vlm_decisions.lab.sim_desk.corpus import families  # noqa: E402
+from vlm_decisions.lab.sim_desk.language import Asker, Clip  # noqa: E402
+from vlm_decisions.lab.sim_desk.model import adopt, load_stages  # noqa: E402
+from vlm_decisions.lab.sim_desk.scenes import moment  # noqa: E402
+from vlm_decisions.lab.sim_desk.stage_questions import (  # noqa: E402
+    Examiner,
+    grown_model,
+    soft_loss,
+    train_questions,
+)
+from vlm_decisions.lab.sim_desk.strips import GROUPS, Encoded  # noqa: E402
+from vlm_decisions.sim.world import World  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """Return the second stage's tokenizer and model, the grown ones, and their folder."""
+    folder = tmp_path_factory.mktemp("run")
+    lines, stage_questions.LINES = stage_questions.LINES, 400
+    before = fresh_model()
+    grown = grown_model(*before, folder)
+    yield SimpleNamespace(before=before, grown=grown, folder=folder)
+    stage_questions.LINES = lines
+
+
+@pytest.fixture(scope="module")
+def clips():
+    rng = np.random.default_rng(0)
+    found = []
+    for seed in range(6):
+        world = World(seed)
+        moments = tuple(replace(moment(world, 0.3 + 0.25 * k), since_s=1.0) for k in range(GROUPS))
+        features = rng.normal(0, 1, (GROUPS, 20, 128)).astype(np.float16)
+        strip = Encoded(seed, (160, 128), features, moments)
+        found.append(Clip(strip, (3, 4)))
+    return found
+
+
+def test_known_texts_keep_their_ids(small):
+    old, new = (PromptTemplate(tokenizer) for tokenizer in (small.before[0], small.grown[0]))
+    moved = {small.before[0].convert_tokens_to_ids(t): small.grown[0].convert_tokens_to_ids(t)
+             for t in small.before[0].get_vocab()}
+    for family in families():
+        for text in family.texts:
+            ids = old.question(text, family.options).ids
+            assert [moved[k] for k in ids] == new.question(text, family.options).ids
+    assert len(small.grown[0]) > len(small.before[0]) + 100
+    assert len(new._plain_ids(" mug")) == 1 < len(new._plain_ids(" giraffe"))
+
+
+def test_known_texts_keep_their_answers(small):
+    said = []
+    for tokenizer, model in (small.before, small.grown):
+        text, template = model.model.language_model, PromptTemplate(tokenizer)
+        ids = torch.tensor([[*template.header_ids, *template.question("Is there a cup?").ids]])
+        with torch.no_grad():
+            at = torch.arange(ids.shape[1]).expand(3, -1)
+            every, _ = forward.prefix(text, text.embed_tokens(ids), at,
+                                      torch.tensor([ids.shape[1] - 1]))
+            rows = text.embed_tokens.weight[[template.yes_id, template.no_id]]
+            said.append(text.norm(every[-1])[0, 0] @ rows.T)
+    assert torch.allclose(*said, atol=1e-5)
+
+
+def test_a_run_keeps_its_words(small, monkeypatch):
+    monkeypatch.setattr(stage_questions, "LINES", 20)
+    again = grown_model(*small.before, small.folder)
+    assert again[0].get_vocab() == small.grown[0].get_vocab()
+
+
+def test_questions_have_the_answers_of_their_scene(small, clips):
+    template = PromptTemplate(small.grown[0])
+    examiner, rng = Examiner(template), np.random.default_rng(1)
+    soft, lengths = [], set()
+    for clip in clips * 8:
+        for ids, answer, right in examiner.draw(rng, clip, 24, 30, 15):
+            lengths.add(len(ids))
+            if answer:
+                assert right == (template.yes_id if answer[0] >= 0.5 else template.no_id)
+                soft.append(answer[0])
+    assert min(lengths) > 15 and max(lengths) <= 30
+    assert set(soft) == {0.0, 0.5, 1.0}
+    assert 0.35 < np.mean([s for s in soft if s != 0.5]) < 0.65
+    assert 0.03 < np.mean(np.array(soft) == 0.5) < 0.15
+
+
+def test_loss_of_what_cannot_be_known_is_least_in_the_middle():
+    def loss(yes, answer, right):
+        logits = torch.tensor([[[yes, 0.0, -9.0]]])
+        return float(soft_loss(logits, [[([], answer, right)]], (0, 1)))
+
+    assert loss(0.0, [0.5, 0.5], 0) < min(loss(2.0, [0.5, 0.5], 0), loss(-2.0, [0.5, 0.5], 0))
+    assert loss(4.0, [1.0, 0.0], 0) < loss(0.0, [1.0, 0.0], 0) < loss(-4.0, [1.0, 0.0], 0)
+    assert loss(4.0, [], 0) < loss(4.0, [], 1)
+
+
+def test_a_run_learns_saves_and_goes_on(small, clips, monkeypatch, tmp_path):
+    class Store(list):
+        strips = property(lambda self: [c.strip for c in clips])
+
+        def poll(self, wait_for=0):
+            pass
+
+        def close(self):
+            pass
+
+    monkeypatch.setattr(stage_questions, "StripStore", lambda *a: Store())
+    monkeypatch.setattr(stage_questions, "question_clips", lambda *a: clips[:2])
+    monkeypatch.setattr(stage_questions, "step_clips", lambda *a: clips[:2])
+    monkeypatch.setattr(stage_questions, "QUESTIONS", 4)
+    monkeypatch.setattr(Asker, "draw", lambda self, rng, clip, n, choice: [
+        (self.tokens("Is there a cup?")[0], self.template.yes_id)] * n)
+    tokenizer, model = small.grown
+    run = Run(tmp_path)
+    train_questions(model, tokenizer, run, 2, 6)
+    first = {k: v.clone() for k, v in model.model.language_model.state_dict().items()}
+    assert run.has("questions")
+    other = grown_model(*small.before, small.folder)[1]
+    train_questions(other, tokenizer, Run(tmp_path), 2, 6)  # nothing left to do: loaded
+    assert all(torch.equal(v, first[k]) for k, v in other.model.language_model.state_dict().items())
+    train_questions(other, tokenizer, Run(tmp_path), 3, 6)
+    assert any(not torch.equal(v, first[k])
+               for k, v in other.model.language_model.state_dict().items())
+
+
+def test_a_finished_checkpoint_stands_for_the_first_stages(small, tmp_path):
+    tokenizer, model = small.before
+    model.save_pretrained(tmp_path / "done")
+    adopt(tmp_path / "run", tmp_path / "done")
+    loaded = load_stages(tmp_path / "run")[1].state_dict()
+    assert all(torch.equal(v, loaded[k]) for k, v in model.state_dict().items())
+    small.grown[1].save_pretrained(tmp_path / "grown")
+    with pytest.raises(ValueError, match="vocabulary"):
+        adopt(tmp_path / "other", Path(tmp_path / "grown"))

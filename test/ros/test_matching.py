@@ -1,0 +1,180 @@
+"""Subscriptions that match their publishers: an ordinary camera's images arrive, or it is said."""
+
+from contextlib import ExitStack
+
+import pytest
+
+pytest.importorskip("rclpy", reason="rclpy is not installed")
+
+from diagnostic_msgs.msg import DiagnosticArray
+from processes import Process, camera, node
+from rclpy.node import Node
+from rclpy.qos import QoSProfile, QoSReliabilityPolicy
+from ros_peer import plain_node, rclpy_context
+from sensor_msgs.msg import CompressedImage, Image
+from std_msgs.msg import String
+from waiting import wait_for
+
+from vlm_decisions.ros.matching import MatchingSubscription, matching
+
+RELIABLE, BEST_EFFORT = QoSReliabilityPolicy.RELIABLE, QoSReliabilityPolicy.BEST_EFFORT
+
+PLAIN = """
+import sys
+import rclpy
+from rclpy.node import Node
+from rclpy.qos import QoSProfile, QoSReliabilityPolicy
+from sensor_msgs.msg import Image
+
+rclpy.init()
+node = rclpy.create_node("plain")
+count = 0
+def take(msg):
+    global count
+    count += 1
+    print("plain", count, flush=True)
+node.create_subscription(Image, "image", take, QoSProfile(
+    depth=10, reliability=QoSReliabilityPolicy[sys.argv[1].upper()]))
+rclpy.spin(node)
+"""
+
+
+def shares(reliability, size, count):
+    """Return (share of the node, of a plain subscriber, what diagnostics said) of one camera."""
+    statuses = []
+    with ExitStack() as stack:
+        listener = stack.enter_context(plain_node("listener"))
+        listener.create_subscription(DiagnosticArray, "/diagnostics", lambda msg: statuses.extend(
+            status for status in msg.status if status.name.endswith(": image")), 10)
+        eyes = stack.enter_context(node())
+        plain = stack.enter_context(Process("-c", PLAIN, reliability))
+        eyes.wait_line("active, reading")
+        stack.enter_context(camera(reliability, size, count, 2)).wait_line("sent")
+        said = [status.message for status in statuses]
+        statuses.clear()
+        values = {pair.key: pair.value for pair in wait_for(lambda: statuses and statuses[-1])
+                  .values}
+        heard = [line for line in plain.lines if line.startswith("plain")]
+    assert values["reliability"] == reliability.replace("_", " ")
+    return int(values["received"]) / count, len(heard) / count, [*said, *eyes.lines]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [(640, 480), (1280, 720)])
+def test_images_of_an_ordinary_reliable_camera_arrive(size):
+    """The best of three: a busy machine loses images of its own."""
+    best = 0.0
+    for _ in range(3):
+        best = max(best, shares("reliable", size, 60)[0])
+        if best >= 0.95:
+            return
+    assert best >= 0.95
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [(640, 480), (1280, 720)])
+def test_lost_images_of_an_ordinary_best_effort_camera_are_told(size):
+    """No fewer come than to a plain subscriber, and 5 s of losses are enough to say so."""
+    best = 0.0
+    for _ in range(3):
+        share, plain, said = shares("best_effort", size, 75)
+        if plain < 0.8:
+            assert any("1 publisher on /image, its images are lost in the middleware" in text
+                       and "make the publisher reliable" in text for text in said), said
+        best = max(best, share - plain)
+        if best > -0.05:
+            return
+    assert best > -0.05
+
+
+@pytest.fixture
+def ros():
+    """Return a node that listens and one that publishes, each a participant of its own."""
+    with plain_node("listener") as listener, plain_node("driver") as driver:
+        yield listener, driver
+
+
+def offer(driver, reliability, kind=String, topic="topic"):
+    return driver.create_publisher(kind, topic, QoSProfile(depth=5, reliability=reliability))
+
+
+def test_it_follows_publishers_that_come_and_go(ros):
+    listener, driver = ros
+    got = []
+    subscription = MatchingSubscription(listener, String, "topic", got.append, depth=5)
+
+    def heard(publisher):
+        got.clear()
+        wait_for(lambda: publisher.publish(String(data="x")) or got)
+
+    first = offer(driver, RELIABLE)
+    wait_for(lambda: subscription.link.publishers == 1)
+    assert subscription.link.reliable
+    heard(first)
+    second = offer(driver, BEST_EFFORT)  # a reliable subscription would hear nothing of it
+    wait_for(lambda: not subscription.link.reliable)
+    heard(second)
+    heard(first)
+    driver.destroy_publisher(second)
+    wait_for(lambda: subscription.link.reliable)
+    heard(first)
+    assert subscription.link.trouble == ""
+    wait_for(lambda: len(listener.get_subscriptions_info_by_topic("/topic")) == 1)
+    subscription.close()
+    wait_for(lambda: listener.get_subscriptions_info_by_topic("/topic") == [])
+
+
+def test_a_choice_is_kept_and_its_cost_is_told(ros):
+    listener, driver = ros
+    subscription = MatchingSubscription(listener, String, "topic", print, depth=5,
+                                        reliability="reliable")
+    offer(driver, BEST_EFFORT)
+    trouble = wait_for(lambda: subscription.link.trouble)
+    assert subscription.link.reliable
+    assert trouble == ("1 publisher on /topic, best effort only, and this subscription takes "
+                       "reliable ones only: set reliability: auto")
+
+
+def test_a_publisher_of_another_type_is_told(ros):
+    listener, driver = ros
+    subscription = MatchingSubscription(listener, Image, "image", print, depth=5)
+    offer(driver, RELIABLE, CompressedImage, "image")
+    assert wait_for(lambda: subscription.link.trouble) == (
+        "/image is published as sensor_msgs/msg/CompressedImage, and read as "
+        "sensor_msgs/msg/Image (see image_transport)")
+
+
+def test_silence_is_told_with_who_is_there(ros):
+    listener, driver = ros
+    subscription = MatchingSubscription(listener, String, "topic", print, depth=5)
+    assert subscription.link.trouble == ""  # not before there was time to find each other
+    assert wait_for(lambda: subscription.link.trouble) == "nobody publishes /topic"
+    offer(driver, RELIABLE)
+    wait_for(lambda: subscription.link.trouble == "")
+    assert "1 publisher on /topic, but nothing comes" in wait_for(lambda: subscription.link.trouble)
+
+
+def test_the_topic_is_the_one_after_remapping():
+    with rclpy_context(["--ros-args", "-r", "image/compressed:=/front/jpeg"]) as context:
+        one = Node("one", context=context)
+        subscription = MatchingSubscription(one, CompressedImage, "/image/compressed", print,
+                                            depth=1)
+        assert subscription.topic == "/front/jpeg"
+        one.destroy_node()
+
+
+def test_all_must_be_reliable():
+    assert matching([RELIABLE, RELIABLE]) and not matching([RELIABLE, BEST_EFFORT])
+    assert matching([], True) and not matching([], False)
+
+
+def test_following_is_no_busy_loop(ros):
+    listener, driver = ros
+    looks = []
+    look = listener.get_publishers_info_by_topic
+    listener.get_publishers_info_by_topic = lambda topic: looks.append(topic) or look(topic)
+    MatchingSubscription(listener, String, "topic", print, depth=5)
+    ticks = []
+    listener.create_timer(0.5, lambda: ticks.append(1))
+    wait_for(lambda: len(ticks) >= 4)
+    assert 2 <= len(looks) <= 8

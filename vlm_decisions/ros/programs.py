@@ -1,0 +1,43 @@
+"""
+The programs: each runs a node as its process.
+
+A signal in the seconds that the imports take ends the process as quietly as one later does, so this
+module takes care of signals before it imports anything large.
+"""
+
+import os
+import signal
+from importlib import import_module
+
+NODES = {"decision_node": "node", "replay_camera": "replay_camera", "sim_camera": "sim_camera",
+         "viewer": "viewer"}
+"""Module by name of the program; each has `make_node(stop)`, and a docstring for --help."""
+
+
+def main(name: str, args: "list[str] | None" = None) -> int:
+    """Run the node `name` until a signal, or its own end; return the exit code."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: os._exit(0))  # nothing has begun that must be ended
+    run = import_module(".process", __package__).run
+    module = import_module(f".{NODES[name]}", __package__)
+    return run(module.make_node, args, about=module.__doc__)
+
+
+def decision_node(args: "list[str] | None" = None) -> int:
+    """Run the decision node."""
+    return main("decision_node", args)
+
+
+def replay_camera(args: "list[str] | None" = None) -> int:
+    """Run the camera that plays a recording."""
+    return main("replay_camera", args)
+
+
+def sim_camera(args: "list[str] | None" = None) -> int:
+    """Run the camera of the simulated desk."""
+    return main("sim_camera", args)
+
+
+def viewer(args: "list[str] | None" = None) -> int:
+    """Run the viewer."""
+    return main("viewer", args)
