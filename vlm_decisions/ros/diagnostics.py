@@ -147,6 +147,8 @@ class Diagnostics:
         elif gone:
             level, message = ERROR, _because(f"no image for {_number(runtime.image_age_s)} s",
                                              now.trouble)
+        elif runtime.mixture:
+            level, message = WARN, runtime.mixture
         elif now.trouble:
             level, message = WARN, now.trouble
         elif abs(now.stamp_offset_s) > now.max_age_s and not now.by_arrival:
@@ -178,6 +180,7 @@ class Diagnostics:
             "decisions": now.decisions, "queue": now.queue, "windows": now.segments,
             "scene changes": now.scene_changes, "put off": now.skipped, "errors": now.errors,
             "last error": now.last_error}
+        values |= {f"windows broken off, {cause}": count for cause, count in now.breaks.items()}
         values |= {f"dropped, {cause}": count for cause, count in sorted(now.dropped.items())}
         values |= {f"tick {STAGES.get(stage, stage)}":
                    f"p50 {_number(ms.p50)} ms, p95 {_number(ms.p95)} ms"

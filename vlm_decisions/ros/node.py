@@ -295,6 +295,8 @@ class DecisionNode(ParameterRules, LifecycleNode):
 
     def _check_freshness(self) -> None:
         if self._images is not None:
+            if trouble := self._images.trouble():
+                self._session.runtime.refuse(trouble)
             self._session.runtime.check_freshness()
 
     def _draw(self) -> None:

@@ -49,6 +49,7 @@ class Session:
         self._load_timeout_s = values["load_timeout_s"]
         self._reports = Throttle(REPORT_S)
         self._log: DecisionLog | None = None
+        self._unlisten: Callable[[], None] = lambda: None
         self.engine: dict[str, str] = {}
         make = engine_factory or load_engine
         try:
@@ -68,7 +69,7 @@ class Session:
             if values["log_file"]:
                 self._log = DecisionLog(values["log_file"], keep=values["log_keep"],
                                         max_bytes=round(values["log_max_mb"] * 1e6))
-                self.runtime.listen(self._log.write)
+                self._unlisten = self.runtime.listen(self._log.write)
         except (OSError, ValueError) as error:  # those of questions, parameters, resources, log
             raise ConfigureError(str(error)) from error
         try:
@@ -109,6 +110,7 @@ class Session:
             self._gate.undeclare(question.id)
         self._outlets.withdraw_all()
         if self._log is not None:
+            self._unlisten()  # a model that did not stop may still answer
             self._log.close()
 
     def push(self, frame: Frame) -> None:

@@ -39,7 +39,8 @@ class System:
       `loading` and `active` without ROS. `failure`: why it could not be configured, or empty.
     - `model`, `device`: what answers, and where. `topic`: of the images.
     - `image_rate_hz`, `image_age_s`: of the images; the age is NaN before the first.
-    - `queue`: groups that wait. `counts`, `dropped`: totals by name (COUNTS) and by cause.
+    - `queue`: groups that wait. `counts`: totals by name (COUNTS, and RuntimeStats.breaks by
+      cause); `dropped`: by cause.
     - `tick_ms`, `age_ms`: by stage (see RuntimeStats) and by tier. `group_ms`: time between two
       groups; where `tick_ms["total"]` is longer, the machine cannot keep up.
     - `rates_hz`: achieved rate by question. `memory_mb`: of the process.
@@ -77,7 +78,8 @@ class System:
             "state": "active" if stats.model else "loading", "model": stats.model,
             "image_rate_hz": stats.image_rate_hz,
             "image_age_s": stats.image_age_s if math.isfinite(stats.image_age_s) else math.nan,
-            "queue": stats.queue, "counts": {name: getattr(stats, name) for name in COUNTS},
+            "queue": stats.queue,
+            "counts": {name: getattr(stats, name) for name in COUNTS} | stats.breaks,
             "dropped": dict(stats.dropped), "tick_ms": dict(stats.tick_ms),
             "age_ms": {str(tier): ms for tier, ms in sorted(stats.age_ms.items())},
             "group_ms": 2e3 / settings.fps, "rates_hz": dict(stats.rates_hz),

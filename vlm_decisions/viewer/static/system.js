@@ -12,11 +12,12 @@ const OTHERS = {
 };
 const DROPS = {
   queue: "queue full", catch_up: "to catch up", unusable: "camera unusable", reset: "time reset",
-  late: "late frames", outdated: "outdated answers",
+  late: "late frames", ahead: "frames with a stamp ahead", outdated: "outdated answers",
 };
 const TOTALS = {
   frames: "images", groups: "groups", decisions: "decisions", segments: "windows begun",
-  scene_changes: "scene changes", skipped: "questions put off", errors: "errors",
+  scene_changes: "scene changes", gaps: "gaps between images",
+  resized: "changes of size", switched: "changes of camera", rewinds: "jumps back in time", skipped: "questions put off", errors: "errors",
 };
 const LEVELS = ["good", "warning", "error", "no news"];
 
