@@ -39,7 +39,7 @@ from .modes import Mode
 from .playback import Playback
 
 START_S = 120.0
-LAST_S = 2.0  # for the answers to the last images
+LAST_S = 2.0  # to wait for the answers to the last images
 
 
 def realtime_player(
@@ -50,11 +50,18 @@ def realtime_player(
     head_paths: Sequence[Any],
     seconds: float,
 ) -> Player:
-    """
-    Return what plays a mode: the node in this process, the camera in another.
+    """Return a player that runs the node in this process and the camera in another.
 
-    `load` loads the model, in the node's engine thread; `topic`: of the bag's images, empty for a
-    video; `seconds`: how long to play. Raises DemoError where the node or the camera fails.
+    Args:
+        source: bag or video.
+        topic: of the bag's images; empty for a video.
+        load: loads the model, in the node's engine thread.
+        settings: of the runtime.
+        head_paths: files and folders of heads.
+        seconds: how long to play.
+
+    Raises:
+        DemoError: the node or the camera fails.
     """
     stay_private()
     let_images_pass()
@@ -65,7 +72,7 @@ def realtime_player(
 
 
 class _Listener(Node):
-    """Keeps the decisions, the events and when playing began."""
+    """Stores the decisions, the events and the time at which playing began."""
 
     def __init__(self) -> None:
         super().__init__("vlm_decisions_bench")
@@ -146,7 +153,7 @@ def _film(source: str, topic: str, listener: _Listener, seconds: float) -> None:
 
 
 def _moved(one: Any, by_ns: int) -> Any:
-    """Return a decision or event with its stamps moved; 0 says that there is none."""
+    """Return a decision or event with its stamps shifted; a stamp of 0 (none) stays 0."""
     stamps = {field.name: getattr(one, field.name) + by_ns for field in dataclasses.fields(one)
               if field.name.endswith("_ns") and getattr(one, field.name)}
     return dataclasses.replace(one, **stamps)
