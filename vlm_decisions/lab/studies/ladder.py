@@ -1,13 +1,14 @@
-"""`vlm-decisions study ladder`: the depth at which each kind of question becomes readable.
+"""`vlm-decisions study ladder`: the depth at which each kind of question can be read.
 
-The decision token's state is taken after every layer of the language model, for every yes/no
-question of held-out desks. Per family of questions and layer one linear probe is fitted on some
-clips and tested on others. Two baselines know less: the wording alone (the mean of its token
-embeddings) and the image alone (pooled vision features, one probe a question, no language model).
+The state of the decision token is taken after every layer of the language model, for every yes/no
+question about held-out desks. For each family of questions and layer, one linear probe is fitted on
+some clips and tested on others. Two baselines have less information: the text of the question alone
+(mean of its token embeddings), and the image alone (pooled vision features, one probe per question,
+no language model).
 
-Beside that, what an early exit costs and saves: the questions answered by the model itself at each
-depth (final norm and output rows on that layer's state, no probe), against the milliseconds that a
-tick of a stream takes which computes no layer beyond.
+The study also shows the cost and gain of an early exit: the model's own answers at each depth
+(final norm and output rows on the state of that layer, no probe), and the milliseconds of a tick
+that computes no further layer.
 """
 
 from __future__ import annotations
@@ -35,11 +36,15 @@ TICKS = 20  # timed at each depth
 
 @dataclass
 class LayerStates:
-    """What a model makes of C clips and Q questions.
+    """What a model computes for C clips and Q questions.
 
-    hidden: decision states after each layer, float32 (C, Q, L, D). difference: the model's own
-    logit(yes) - logit(no) at each depth, (C, Q, L). words: mean embedding of a question's tokens,
-    (Q, E). vision: pooled features, (C, V). truth: (C, Q) bool.
+    Attributes:
+        questions: their ids.
+        hidden: states of the decision token after each layer, float32 (C, Q, L, D).
+        difference: the model's own logit(yes) - logit(no) at each depth, (C, Q, L).
+        words: mean embedding of a question's tokens, (Q, E).
+        vision: pooled features, (C, V).
+        truth: bool (C, Q).
     """
 
     questions: list[str]
@@ -51,7 +56,7 @@ class LayerStates:
 
 
 def look(engine: Any, questions: Sequence[Question], clips: int) -> LayerStates:
-    """Run clips through the model and keep the decision states of all layers."""
+    """Run clips through the model and return the decision states of all layers."""
     import mlx.core as mx
 
     asked = [q for q in questions if not q.options]
@@ -62,7 +67,7 @@ def look(engine: Any, questions: Sequence[Question], clips: int) -> LayerStates:
     for k in progress(range(clips), clips, "ladder"):
         clip = draw_clip(FIRST_SEED + k)
         groups = engine.encode_many(clip.pairs)
-        # Full depth for all: what a question's own `depth` costs is what this study measures.
+        # All layers for all questions: this study measures the effect of `depth`.
         full = [Question(q.id, q.text) for q in asked]
         readouts = engine.window(groups, TIMES_S).ask(full, hidden=True)
         hidden.append(np.stack([r.hidden for r in readouts]))
@@ -221,7 +226,7 @@ def _probe(x: np.ndarray, truth: np.ndarray, fit: np.ndarray) -> np.ndarray:
 
 
 def _exit_accuracy(difference: np.ndarray, truth: np.ndarray, fit: np.ndarray) -> float:
-    """Balanced accuracy with a threshold fitted on the clips `fit`: an exit has its own bias."""
+    """Return balanced accuracy with a threshold fitted on the clips `fit`."""
     from sklearn.linear_model import LogisticRegression
 
     model = LogisticRegression(C=10.0, class_weight="balanced")

@@ -1,10 +1,11 @@
-"""`vlm-decisions study mvbench`: MVBench's questions, where its data is on this machine.
+"""`vlm-decisions study mvbench`: questions of MVBench, if its data is on this machine.
 
-MVBench (Li et al., arXiv:2311.17005) asks multiple-choice questions about short videos. A task is
-a JSON file, a list of {"video", "question", "candidates", "answer"} (and, where a part of the video
-is meant, "start" and "end" in seconds), beside a folder of videos. 16 frames are taken evenly and
-paired into groups with their real times, and the answer is read as the likeliest option. As in
-`study temporal`: as it is, its middle frame alone, and its groups in random order.
+MVBench (Li et al., arXiv:2311.17005) asks multiple-choice questions about short videos. A task is a
+JSON file, a list of {"video", "question", "candidates", "answer"} (with "start" and "end" in
+seconds if the question is about a part of the video), and a folder of videos. 16 frames are sampled
+evenly and paired into groups with their real times. The answer is the most probable option. As in
+`study temporal`, each clip is asked about as it is, as its middle frame alone, and with its groups
+in random order.
 """
 
 from __future__ import annotations
@@ -27,9 +28,16 @@ FORMS = ("full", "single", "shuffled")
 
 @dataclass(frozen=True)
 class MvbenchQuestion:
-    """One question: its task, video, text, options, the index of the right one, and the part meant.
+    """One question.
 
-    start_s, end_s: seconds of the video, end_s None for its end.
+    Attributes:
+        task: name of the task.
+        video: file.
+        question: its text.
+        options: the candidates.
+        answer: index of the right one.
+        start_s: beginning of the part of the video that the question is about.
+        end_s: end of that part, None for the end of the video.
     """
 
     task: str
@@ -42,7 +50,7 @@ class MvbenchQuestion:
 
 
 def load(annotations: Path, videos: Path) -> list[MvbenchQuestion]:
-    """Read a task's JSON file. Raises StudyError naming the file and the entry at fault."""
+    """Read a task's JSON file. Raises StudyError that names the file and the entry at fault."""
     try:
         entries = json.loads(annotations.read_text(encoding="utf-8"))
     except OSError as error:
@@ -73,7 +81,7 @@ def sample(item: MvbenchQuestion, count: int = FRAMES) -> tuple[list[np.ndarray]
         raise StudyError(f"{item.video}: {len(here)} frames from {item.start_s:g} s to "
                          f"{'its end' if item.end_s is None else f'{item.end_s:g} s'} (it has "
                          f"{len(times)}, to {times[-1]:.1f} s)")
-    # The middles of equal parts; a short part gives fewer frames, always whole groups of two.
+    # The middles of equal parts. A short video gives fewer frames, always whole groups of two.
     count = min(count, len(here) // 2 * 2)
     chosen = [here[int(k)] for k in (np.arange(count) + 0.5) * len(here) / count]
     video.rewind()
@@ -92,7 +100,8 @@ def mvbench(engine: Any, items: Sequence[MvbenchQuestion], frames: int = FRAMES)
 
     Returns:
         tasks: {name: {full, single, shuffled (accuracy), chance, temporal_gain, questions}}; and
-        the same over all questions as `all`.
+            the
+        same over all questions as `all`.
     """
     from ...engine.readout import Query
 

@@ -1,10 +1,9 @@
-"""`vlm-decisions study score`: the embedded model on desks it has never seen.
+"""`vlm-decisions study score`: the embedded model on desks that it was not trained on.
 
 Every clip is a window of 8 groups of a random world, drawn at 640x480 and sent through the engine
-as the runtime does it. Clips end at least 0.6 s after any change, so that each question has one
-right answer. What is said of time (gains, reversal) comes from clips of one motion each, see
-`temporal`. P(yes) is calibrated as the questions file says; `vlm-decisions calibrate` fits that on
-other desks than these.
+as in the runtime. Clips end at least 0.6 s after any change, so that each question has one right
+answer. The figures about time (gains, reversal) are from clips of one motion each, see `temporal`.
+P(yes) is calibrated as the questions file says; `vlm-decisions calibrate` fits that on other desks.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from ...sim.clips import CONDITIONS, GROUPS, SIZE, draw_clip
 from . import temporal
 from .clip_answers import FAMILIES, ClipAnswers, ask_clip, desk_questions, progress, read_heads
 
-FIRST_SEED = 800_000_000  # neither trained, fitted nor calibrated on: no world from here on
+FIRST_SEED = 800_000_000  # worlds from here on are not used in training, fitting or calibration
 
 
 @dataclass(frozen=True)
@@ -47,10 +46,10 @@ class Score:
 
 def score(model: str = "sim_desk", clips: int = 400, questions: str = "desk",
           heads: Sequence[Head] = (), engine: Any = None) -> Score:
-    """Ask every question of the set about `clips` held-out clips, and half as many of motion.
+    """Ask every question of the set about `clips` held-out clips, and about half as many of motion.
 
     Raises:
-        StudyError: a question that is no fact of the desk.
+        StudyError: a question that is not about the desk.
     """
     if engine is None:
         from ...engine.engine import Engine

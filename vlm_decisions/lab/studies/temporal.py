@@ -1,12 +1,12 @@
 """`vlm-decisions study temporal`: whether the model uses time.
 
-Every clip is a window of 8 groups inside one segment of a random desk, so one motion (or none)
-from end to end. It is asked about as it is; as its middle frame alone; with its groups in random
-order; with its frames in random order, paired anew; and played backwards, where approaching and
-receding, left and right must swap. A model that answers from appearance does as well on the middle
-frame and on random frames, and cannot turn with the clip. One that sees the motion between the two
-frames of a group does well on groups in any order; one that follows what moves from group to group
-does not.
+Every clip is a window of 8 groups inside one segment of a random desk, with one motion (or none)
+from beginning to end. Questions are asked about the clip as it is; about its middle frame alone;
+with its groups in random order; with its frames in random order, paired anew; and played backwards,
+where approaching and receding, left and right must swap. A model that answers from appearance does
+as well on the middle frame and on random frames, and its answers do not swap. A model that sees the
+motion between the two frames of a group does well on groups in any order. A model that compares
+groups with each other does not.
 """
 
 from __future__ import annotations
@@ -29,9 +29,15 @@ FORMS = ("full", "single", "shuffled", "scrambled")
 
 @dataclass
 class MotionAnswers:
-    """What was said of the clips in each form, and whether it turned when played backwards.
+    """Answers about the clips in each form, and whether they swapped when played backwards.
 
-    turned: of the language model, heads_turned: of the heads; (clip, question, right) each.
+    Attributes:
+        full: about the clips as they are.
+        single: about their middle frame.
+        shuffled: with the groups in random order.
+        scrambled: with the frames in random order.
+        turned: (clip, question, right) of the language model, for clips played backwards.
+        heads_turned: the same of the heads.
     """
 
     full: ClipAnswers = field(default_factory=ClipAnswers)
@@ -163,7 +169,7 @@ def plot_temporal(result: dict[str, Any], path: str) -> None:
 
 def _turned(k: int, forward: dict[str, list[float]], back: dict[str, list[float]],
             question_of: dict[str, str], clip: Clip) -> list[tuple[int, str, bool]]:
-    """Whether each P(yes) of the clip's axis moved the right way when it was played backwards."""
+    """Return whether each P(yes) about the clip's axis moved the right way, played backwards."""
     depth = clip.truth["approaching"] == "yes" or clip.truth["receding"] == "yes"
     axis = MOTION[:2] if depth else MOTION[2:]
     moved = []
@@ -188,7 +194,7 @@ def _share(turned: Sequence[tuple[int, str, bool]]) -> float | None:
 
 def _interval_turned(turned: Sequence[tuple[int, str, bool]],
                      rng: np.random.Generator) -> list[float] | None:
-    """Bootstrap over clips: the questions of a clip are not independent."""
+    """Return the interval over clips: the questions about a clip are not independent."""
     by_clip: dict[int, list[bool]] = {}
     for clip, _, right in turned:
         by_clip.setdefault(clip, []).append(right)
