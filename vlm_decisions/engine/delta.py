@@ -27,6 +27,9 @@ from .state import DeltaState
 
 CHUNK: Final = 64  # longest chunk of the main line
 SMALL: Final = 1 << 16  # values of q up to which starting MLX's operations costs more than they do
+# Longest chunk that numpy computes. From matrices of about 100 on its BLAS and LAPACK use all cores,
+# and on a busy machine waiting for them takes hundreds of times as long as the work.
+SMALL_CHUNK: Final = 64
 LEAF_CHUNK: Final = 128  # longest chunk of a question; longer ones carry a state of their own
 
 
@@ -144,7 +147,8 @@ def scan(
         return _scan(mx, q, k, v, decay, strength, memory, chunk, ends)
     given = (q, k, v, decay, strength, memory)
     mx.eval([a for a in given if a is not None])
-    y, memories = _scan(np, *(None if a is None else np.asarray(a) for a in given), chunk, ends)
+    arrays = (None if a is None else np.asarray(a) for a in given)
+    y, memories = _scan(np, *arrays, min(chunk, SMALL_CHUNK), ends)
     return mx.array(y), [mx.array(one) for one in memories]
 
 
