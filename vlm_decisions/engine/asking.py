@@ -81,6 +81,10 @@ class Asking:
             self._questions[key] = tokens
         return self._questions[key]
 
+    def tokens(self, query: Query, media: str = "video") -> int:
+        """How many tokens a query has, those that all queries share included; raises QueryError."""
+        return len(self.question(query, media).ids)
+
     def questions(
         self, queries: Sequence[Query], max_depth: int | None = None, media: str = "video"
     ) -> Questions:

@@ -27,8 +27,8 @@ from .state import DeltaState
 
 CHUNK: Final = 64  # longest chunk of the main line
 SMALL: Final = 1 << 16  # values of q up to which starting MLX's operations costs more than they do
-# Longest chunk that numpy computes. From matrices of about 100 on its BLAS and LAPACK use all cores,
-# and on a busy machine waiting for them takes hundreds of times as long as the work.
+# Longest chunk that numpy computes. From matrices of about 100 on its BLAS and LAPACK use all
+# cores, and on a busy machine waiting for them takes hundreds of times as long as the work.
 SMALL_CHUNK: Final = 64
 LEAF_CHUNK: Final = 128  # longest chunk of a question; longer ones carry a state of their own
 

@@ -211,7 +211,9 @@ class Diagnostics:
         # A rate is judged on a few seconds in a row: a window has to begin, a rate to be measured.
         for question_id, wanted_hz in now.wanted_hz.items():
             rate_hz = now.runtime.rates_hz.get(question_id, 0.0) if able else 0.0
-            values[question_id] = f"{_number(rate_hz)} of {_number(wanted_hz)} Hz"
+            cost = now.runtime.costs.get(question_id)
+            values[question_id] = (f"{_number(rate_hz)} of {_number(wanted_hz)} Hz"
+                                   + (f", {cost}" if cost and cost.tokens else ""))
             low = able and rate_hz < wanted_hz / 2
             self._low[question_id] = self._low.get(question_id, 0) + 1 if low else 0
             if self._low[question_id] > 5:
@@ -219,7 +221,9 @@ class Diagnostics:
         self._low = {name: n for name, n in self._low.items() if name in now.wanted_hz}
         count = len(now.wanted_hz)
         level, message = OK, f"{count} question{'' if count == 1 else 's'}"
-        if slow:
+        if now.runtime.overload:
+            level, message = WARN, now.runtime.overload
+        elif slow:
             level, message = WARN, f"below half their rate: {', '.join(slow)}"
         if now.unknown and able and not self._unable(last):
             # With nothing wrong with the camera for a second, it is the question or the model.

@@ -43,6 +43,8 @@ class System:
       cause); `dropped`: by cause.
     - `tick_ms`, `age_ms`: by stage (see RuntimeStats) and by tier. `group_ms`: time between two
       groups; where `tick_ms["total"]` is longer, the machine cannot keep up.
+    - `costs`: by question, its tokens and the milliseconds of an asking (0 tokens: a head answers);
+      `overload`: what is too dear where not all rates hold, or empty.
     - `rates_hz`: achieved rate by question. `memory_mb`: of the process.
     - `condition`: why no question can be answered now, or empty. `last_error`: newest message.
     - `max_age_s`: an answer older than that is stale. `statuses`: the lines of diagnostics.
@@ -65,6 +67,8 @@ class System:
     age_ms: Mapping[str, Percentiles] = field(default_factory=dict)
     group_ms: float = math.nan
     rates_hz: Mapping[str, float] = field(default_factory=dict)
+    costs: Mapping[str, tuple[int, float]] = field(default_factory=dict)
+    overload: str = ""
     memory_mb: float = math.nan
     condition: str = ""
     last_error: str = ""
@@ -82,7 +86,9 @@ class System:
             "counts": {name: getattr(stats, name) for name in COUNTS} | stats.breaks,
             "dropped": dict(stats.dropped), "tick_ms": dict(stats.tick_ms),
             "age_ms": {str(tier): ms for tier, ms in sorted(stats.age_ms.items())},
-            "group_ms": 2e3 / settings.fps, "rates_hz": dict(stats.rates_hz),
+            "costs": {name: (cost.tokens, cost.ms) for name, cost in stats.costs.items()},
+            "overload": stats.overload, "group_ms": 2e3 / settings.fps,
+            "rates_hz": dict(stats.rates_hz),
             "condition": stats.condition, "last_error": stats.last_error,
             "max_age_s": settings.max_age_s, **more})
 
@@ -93,6 +99,7 @@ class System:
         for name in ("tick_ms", "age_ms"):
             values[name] = {key: [finite(ms.p50), finite(ms.p95)]
                             for key, ms in values[name].items()}
+        values["costs"] = {name: [tokens, finite(ms)] for name, (tokens, ms) in self.costs.items()}
         values["counts"], values["dropped"] = dict(self.counts), dict(self.dropped)
         values["rates_hz"] = {name: finite(hz) for name, hz in self.rates_hz.items()}
         values["statuses"] = [dict(status.__dict__) for status in self.statuses]
@@ -135,6 +142,7 @@ def _by_name(read: Any) -> Any:
 
 
 _READ = {
+    "costs": _by_name(lambda pair: (int(pair[0]), _number(pair[1]))),
     "counts": _by_name(int), "dropped": _by_name(int), "rates_hz": _by_name(_number),
     "tick_ms": _by_name(lambda pair: Percentiles(_number(pair[0]), _number(pair[1]), 0)),
     "age_ms": _by_name(lambda pair: Percentiles(_number(pair[0]), _number(pair[1]), 0)),
