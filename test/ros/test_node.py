@@ -22,6 +22,7 @@ from waiting import wait_for
 from vlm_decisions.msg import Decision, Event, Question, QuestionArray
 from vlm_decisions.questions import QuestionBook
 from vlm_decisions.ros.convert import rgb_to_msg, time_to_ns
+from vlm_decisions.ros.session import Session
 from vlm_decisions.runtime.log import read_log
 from vlm_decisions.runtime.throttle import Throttle
 from vlm_decisions.srv import AddQuestion, Ask, ListQuestions, RemoveQuestion, SaveQuestions
@@ -552,6 +553,22 @@ def test_diagnostics_go_on_while_the_model_loads(tmp_path):
         status = s.peer.status("model")
         assert status.level == OK and status.message == "configuring"
         wait_for(lambda: s.peer.status("model").message == "fake active")
+
+
+def test_a_model_that_does_not_load_is_told_before_it_is_waited_for(tmp_path, monkeypatch):
+    told = []
+    close = Session.close
+
+    def closing(session, timeout_s):
+        told.append(s.node._diagnostics._last.failure)
+        close(session, timeout_s)
+
+    with system(tmp_path, autostart=False, load_timeout_s=1.0,
+                factory=lambda name, budget: FakeModel(load_s=8.0)) as s:
+        monkeypatch.setattr(Session, "close", closing)
+        assert not s.peer.transition("configure")
+        assert len(told) == 1 and "was not loaded within 1 s" in told[0]
+        assert "was not loaded within 1 s" in s.peer.status("model", ERROR).message
 
 
 def test_questions_are_kept_at_each_change_and_read_again(tmp_path):

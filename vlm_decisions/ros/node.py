@@ -80,6 +80,9 @@ SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FA
 FRESHNESS_S = 0.2
 """Seconds between checks for answers that have become stale."""
 
+STOP_S, ABANDON_S = 5.0, 0.5
+"""How long the group in work is waited for, and a model that could not be loaded, seconds."""
+
 
 Transition = Callable[[Any, LifecycleState], TransitionCallbackReturn]
 
@@ -160,10 +163,11 @@ class DecisionNode(ParameterRules, LifecycleNode):
             self._session.wait_loaded(self._while_loading)
         except (ConfigureError, ParameterError) as error:
             self._failure = f"cannot configure: {error}"
+            self._label = "unconfigured"
             if not self._closing:
                 self.get_logger().error(self._failure)
-            self._end_session()
-            self._label = "unconfigured"
+                self._diagnose()  # a model that hangs in loading is waited for below
+            self._end_session(ABANDON_S)
             return FAILURE
         self._overlay_timer.timer_period_ns = round(1e9 / values["overlay_hz"])
         self._max_age_s = values["max_age_s"]
@@ -240,10 +244,10 @@ class DecisionNode(ParameterRules, LifecycleNode):
             self._images = None
             self._session.runtime.reset(reason)
 
-    def _end_session(self) -> None:
+    def _end_session(self, wait_s: float = STOP_S) -> None:
         session, self._session = self._session, None
         if session is not None:
-            session.close()
+            session.close(wait_s)
 
     # -- what the services act on ----------------------------------------------------------------
 

@@ -79,7 +79,7 @@ class Session:
             self._announce()
             self.runtime.start()
         except BaseException:
-            self.close()  # or the next try would find the log and the parameters taken
+            self.close(0.0)  # or the next try would find the log and the parameters taken
             raise
 
     def wait_loaded(self, cancelled: Callable[[], bool]) -> None:
@@ -99,7 +99,7 @@ class Session:
                 text = str(error) or type(error).__name__
                 raise ConfigureError(f"model '{self._model}' cannot be loaded: {text}") from error
 
-    def close(self, timeout_s: float = 5.0) -> None:
+    def close(self, timeout_s: float) -> None:
         """End the runtime and take back what it offered; waits for the group in work."""
         if not self.runtime.stop(timeout_s):
             self._node.get_logger().warning(f"the model did not stop within {timeout_s:g} s")
