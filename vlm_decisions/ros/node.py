@@ -317,7 +317,7 @@ class DecisionNode(ParameterRules, LifecycleNode):
         latest = self._outlets.latest.copy()
         now_ns = self.get_clock().now().nanoseconds
         return NodeState(
-            self._label, topic=images.topic if images else "",
+            self._label, self._failure, topic=images.topic if images else "",
             frame_id=images.newest.frame_id if images and images.newest else "",
             link=images.link if images else None, trouble=images.trouble() if images else "",
             clock_ns=now_ns,
