@@ -112,6 +112,7 @@ class FakeEngine:
     name: str = "fake"
     fingerprint: str = "f00d"
     pixel_budget: int = 4096
+    n_layers: int = 4
     log: list[tuple] = field(default_factory=list)
     fail: dict[str, Exception] = field(default_factory=dict)
 

@@ -14,12 +14,13 @@ from websockets.sync.client import ClientConnection, connect
 
 from vlm_decisions.decision import Decision
 from vlm_decisions.questions import Question, QuestionBook
+from vlm_decisions.runtime.system import System
 from vlm_decisions.viewer.app import ViewerApp
 from vlm_decisions.viewer.board import Board
 from vlm_decisions.viewer.complaints import Complaints
 from vlm_decisions.viewer.pictures import Pictures
 from vlm_decisions.viewer.server import Server
-from vlm_decisions.viewer.source import SourceError, System
+from vlm_decisions.viewer.source import SourceError
 
 
 def decision(question_id: str = "person", answer: str = "yes", p: float = 0.9, **changes: Any
@@ -43,7 +44,7 @@ class BookSource:
         self.watched: list[frozenset[str]] = []
         board.questions(self.book)
         board.link(True, "")
-        board.system(System(state="active", model="fake"))
+        board.system(System(state="active", model="fake", image_age_s=0.1))
 
     def _act(self, what: str) -> str:
         if self.fail is not None:
@@ -60,9 +61,9 @@ class BookSource:
         self.book.remove(question_id)
         return self._act(f"removed '{question_id}'")
 
-    def change(self, question_id: str, changes: dict[str, float]) -> str:
-        self.book.replace(question_id, **changes)
-        return self._act(f"changed '{question_id}'")
+    def change(self, question: Question, changes: dict[str, Any]) -> str:
+        self.book.replace(question.id, **changes)
+        return self._act(f"changed '{question.id}'")
 
     def ask(self, question: Question, timeout_s: float) -> Decision:
         self._act("")

@@ -1,4 +1,4 @@
-"""The decision: one answer to one question, with the evidence's times."""
+"""A decision: one answer to one question, with the times of its evidence."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ class Decision:
 
     @property
     def age_s(self) -> float:
-        """Seconds from the newest frame of the evidence to the decision; inf without evidence."""
+        """Seconds from the newest frame of the evidence to the decision; inf if there is none."""
         if self.t_end_ns == 0:
             return math.inf
         return (self.t_decided_ns - self.t_end_ns) / 1e9
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON: times in seconds as floats, what is not finite as None."""
+        """Return plain values for JSON: times in seconds as floats, None for what is not finite."""
         return {
             "question_id": self.question_id,
             "answer": self.answer,

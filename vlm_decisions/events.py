@@ -1,18 +1,17 @@
-"""
-Events over decisions: small state machines that see answers hold, and count what happened.
+"""Events over decisions: small state machines that wait for answers and count what happened.
 
 An event is described as data (EventSpec), beside the questions in the same YAML file:
 
     events:
       - id: drink
-        states: [idle, drinking]           # the first is where it begins
+        states: [idle, drinking]           # the first is the initial one
         transitions:
           - {from: idle, to: drinking, when: {activity: drinking}, hold_s: 0.5}
           - {from: drinking, to: idle, when: {activity: [typing, reading, idle, away]},
              hold_s: 1.0, count: drinks, refractory_s: 3.0}
 
-An EventMachine runs one of them, an EventBook all. Everything is on frame time (the decisions'
-`t_end`), so that a recording replayed at any speed gives the same events.
+An EventMachine runs one of them, an EventBook all of them. All times are frame time (`t_end` of the
+decisions), so that a recording gives the same events at any speed.
 """
 
 from __future__ import annotations
@@ -53,18 +52,18 @@ SHAPE = Shape(
 
 
 class EventError(ValueError):
-    """An event that is not valid; `field` is the key at fault, `transition` its index or None."""
+    """An event that is not valid. `field` is the key at fault, `transition` its index or None."""
 
     def __init__(
         self, message: str, field: str | None = None, transition: int | None = None
     ) -> None:
-        """Keep beside the message where the fault is, for the line number."""
+        """Store the place of the fault with the message, so that the line can be found."""
         super().__init__(message)
         self.field, self.transition = field, transition
 
 
 class QuestionLike(Protocol):
-    """What is needed of a question to check an event: its id, kind and options."""
+    """What is needed of a question to validate an event: its id, kind and options."""
 
     id: str
     kind: str
@@ -73,14 +72,16 @@ class QuestionLike(Protocol):
 
 @dataclass(frozen=True)
 class Transition:
-    """
-    One way from a state to another. Raises EventError (see EventSpec, which names it).
+    """A transition from one state to another. EventSpec validates it.
 
-    - `source`, `target`: states. `when`: question id to the answers that fit; all questions must
-      fit at once. Empty: it always fits, and `hold_s` is a time limit on the state.
-    - `hold_s`: how long it must have fitted without a break, in the state, seconds of frame time.
-    - `refractory_s`: how long it stays shut after it was taken, seconds of frame time.
-    - `count`: the event's counter that goes up when it is taken; empty for none.
+    Attributes:
+        source: state that it starts from.
+        target: state that it leads to.
+        when: question id to the answers that fit. All questions must fit at once. If it is empty,
+            the transition always fits, and `hold_s` is a time limit on the state.
+        hold_s: how long it must have fitted without a break in that state, seconds of frame time.
+        refractory_s: how long it is disabled after it was taken, seconds of frame time.
+        count: the event's counter that is incremented when it is taken; empty for none.
     """
 
     source: str
@@ -91,12 +92,12 @@ class Transition:
     count: str = ""
 
     def __post_init__(self) -> None:
-        """Put the answers into the form in which questions hold theirs."""
+        """Normalise the answers in the same way as questions do."""
         answers = {name: tuple(map(normal, fit)) for name, fit in self.when.items()}
         object.__setattr__(self, "when", answers)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what differs from the defaults, as YAML holds it."""
+        """Return what differs from the defaults, as in YAML."""
         values: dict[str, Any] = {"from": self.source, "to": self.target}
         if self.when:
             values["when"] = {
@@ -111,13 +112,20 @@ class Transition:
 
 @dataclass(frozen=True)
 class EventSpec:
-    """
-    One event: states, of which the first is the initial one, and transitions. Raises EventError.
+    """One event: its states, of which the first is the initial one, and its transitions.
 
-    Of the transitions from a state the first that may be taken is, one per decision. An `unknown`
-    answer never fits unless a transition lists it, and ends the hold of those that do not.
-    `on_unknown`: `keep` the state then, or `reset` to the initial one, when any question of the
-    event turns unknown.
+    For each decision, the first transition from the present state that fits is taken. An `unknown`
+    answer only fits a transition that lists it, and ends the hold of the others.
+
+    Attributes:
+        id: a ROS name token.
+        states: names of the states.
+        transitions: between them, in order of priority.
+        on_unknown: `keep` the state when the answer to a question of the event becomes unknown, or
+            `reset` it to the initial one.
+
+    Raises:
+        EventError: a field that is not valid.
     """
 
     id: str
@@ -126,7 +134,7 @@ class EventSpec:
     on_unknown: str = KEEP
 
     def __post_init__(self) -> None:
-        """Check all that can be checked without the questions."""
+        """Validate everything that does not depend on the questions."""
         _check_name("event id", self.id, "id")
         self._check_states()
         if self.on_unknown not in ON_UNKNOWN:
@@ -146,11 +154,11 @@ class EventSpec:
 
     @property
     def questions(self) -> tuple[str, ...]:
-        """Ids of the questions that it listens to, in order of appearance."""
+        """Ids of the questions that it uses, in order of appearance."""
         return tuple(dict.fromkeys(name for t in self.transitions for name in t.when))
 
     def check_questions(self, questions: Mapping[str, QuestionLike]) -> None:
-        """Raise EventError unless every question exists and can give the answers named."""
+        """Raise EventError unless every question exists and can give the answers that are named."""
         for index, transition in enumerate(self.transitions):
             for name, answers in transition.when.items():
                 if name in HEALTH_IDS:
@@ -174,7 +182,7 @@ class EventSpec:
                         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what differs from the defaults, as YAML holds it."""
+        """Return what differs from the defaults, as in YAML."""
         values: dict[str, Any] = {"id": self.id, "states": list(self.states)}
         if self.on_unknown != KEEP:
             values["on_unknown"] = self.on_unknown
@@ -279,24 +287,31 @@ def _check_name(what: str, name: Any, key: str, transition: int | None = None) -
         )
 
 
-#: Why a machine changed its state.
-TRANSITION = "transition"  # a transition of its own
-UNKNOWN_ANSWER = "unknown"  # an answer turned unknown, and the event says reset
+#: Why a state machine changed its state.
+TRANSITION = "transition"  # a transition was taken
+UNKNOWN_ANSWER = "unknown"  # an answer became unknown, and on_unknown is reset
 TIME_BACK = "time"  # frame time went backwards
 
 
 @dataclass(frozen=True)
 class Event:
-    """
-    A machine took a transition, or was put back to its initial state.
+    """A state machine took a transition, or was reset to its initial state.
 
-    - `event_id`, `from_state`, `to_state`, `cause` (TRANSITION, UNKNOWN_ANSWER or TIME_BACK).
-    - `counter`, `count`: the counter that went up and its new value; empty and 0 for none.
-    - `question_id`, `answer`, `p`: of the decision that set it off (`p` is NaN if unknown).
-    - `t_start_ns`: frame time from which the transition fitted, `t_end_ns`: frame time at which
-      it was taken, `t_decided_ns`: when that was decided; `state_since_ns`: frame time at which
-      `from_state` began.
-    - `frame_id`: the camera's.
+    Attributes:
+        event_id: which event.
+        from_state: state before.
+        to_state: state after.
+        cause: TRANSITION, UNKNOWN_ANSWER or TIME_BACK.
+        counter: the counter that was incremented; empty for none.
+        count: its new value; 0 for none.
+        question_id: question of the decision that caused it.
+        answer: answer of that decision.
+        p: probability of that decision, NaN if it is unknown.
+        t_start_ns: frame time from which the transition fitted.
+        t_end_ns: frame time at which it was taken.
+        t_decided_ns: when that was decided.
+        state_since_ns: frame time at which `from_state` began.
+        frame_id: the camera's TF frame.
     """
 
     event_id: str
@@ -315,7 +330,7 @@ class Event:
     frame_id: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON: times in seconds as floats, a NaN as None."""
+        """Return plain values for JSON: times in seconds as floats, NaN as None."""
         values = dict(self.__dict__)
         for name in ("t_start", "t_end", "t_decided", "state_since"):
             values[name] = values.pop(f"{name}_ns") / NS
@@ -328,10 +343,10 @@ class Event:
 
 
 class EventMachine:
-    """One event's state, counters and timers. Not thread-safe."""
+    """State, counters and timers of one event. Not thread-safe."""
 
     def __init__(self, spec: EventSpec) -> None:
-        """Begin in the initial state, with all counters at 0."""
+        """Start in the initial state, with all counters at 0."""
         self.spec = spec
         self.state = spec.states[0]
         self.since_ns = 0
@@ -344,12 +359,11 @@ class EventMachine:
         self._taken_ns: dict[int, int] = {}
 
     def update(self, decision: Decision) -> Event | None:
-        """
-        Take a decision and return the event it sets off, if any.
+        """Process a decision and return the event that it causes, if any.
 
-        Frame time passes with the decisions listened to (with any, where a transition has no
-        `when`); an `unknown` counts at the time it was decided, as silence has no frames. Time
-        never runs backwards here: EventBook restarts the machine where it does.
+        Frame time advances with the decisions that the event uses (with all decisions, if a
+        transition has no `when`). An `unknown` counts at the time of the decision, since there may
+        be no frames. Time never runs backwards here: EventBook restarts the machine in that case.
         """
         listened = decision.question_id in self._listens
         if not listened and not self._timed:
@@ -361,7 +375,7 @@ class EventMachine:
         )
         if first:
             self.since_ns = self._now_ns
-            self._fits_since.clear()  # nothing has held since 1970
+            self._fits_since.clear()  # holds begin at the first decision, not at time 0
         if listened:
             before = self._answers.get(decision.question_id)
             self._answers[decision.question_id] = decision.answer
@@ -371,7 +385,7 @@ class EventMachine:
         return self._step(decision)
 
     def restart(self, decision: Decision) -> Event | None:
-        """Begin anew at the decision's frame time, keeping the counters; return the event."""
+        """Restart at the decision's frame time, keeping the counters; return the event, if any."""
         initial = self.spec.states[0]
         event = None
         if self.state != initial:
@@ -384,7 +398,7 @@ class EventMachine:
         return event
 
     def _step(self, decision: Decision) -> Event | None:
-        """Note which transitions fit, and take the first that has for long enough."""
+        """Update which transitions fit, and take the first that has fitted long enough."""
         taken = None
         for index, transition in enumerate(self.spec.transitions):
             if transition.source != self.state or not self._fits(transition):
@@ -431,7 +445,7 @@ class EventMachine:
             frame_id=decision.frame_id,
         )
         self.state, self.since_ns = state, self._now_ns
-        # Those that fit already in the new state hold from here on.
+        # The hold of transitions that already fit in the new state begins now.
         self._fits_since = {
             index: self._now_ns
             for index, transition in enumerate(self.spec.transitions)
@@ -441,26 +455,25 @@ class EventMachine:
 
 
 class EventBook:
-    """
-    All events of a set of questions, fed with every decision. Not thread-safe.
+    """All events of a set of questions. It gets every decision. Not thread-safe.
 
-    Decisions of one question come in order of frame time; one that is older than its predecessor
-    means that frame time went backwards (bag loop, simulation reset), and every machine begins
-    anew. Counters go on.
+    Decisions of one question come in order of frame time. If one is older than the one before it,
+    frame time went backwards (bag loop, simulation reset), and every machine restarts. Counters are
+    kept.
     """
 
     def __init__(self, specs: Iterable[EventSpec] = ()) -> None:
-        """Begin with every machine in its initial state."""
+        """Start every machine in its initial state."""
         self._machines = tuple(EventMachine(spec) for spec in specs)
         self._newest_ns: dict[str, int] = {}
 
     def update(self, decision: Decision) -> list[Event]:
-        """Take a decision and return the events it sets off, in the order of the file."""
+        """Process a decision and return the events that it causes, in the order of the file."""
         if not self._machines:
             return []
         events: list[Event | None] = []
         stamp_ns = decision.t_end_ns
-        if stamp_ns:  # else there is no evidence, and no time
+        if stamp_ns:  # 0 means that there is no evidence, and so no time
             if stamp_ns < self._newest_ns.get(decision.question_id, 0):
                 self._newest_ns.clear()
                 events += [machine.restart(decision) for machine in self._machines]

@@ -1,14 +1,14 @@
-"""
-Questions, and the book that holds them.
+"""Questions, and the ordered set of them that a robot asks.
 
-Questions are data: a YAML file holds a list of them, or a mapping with the key `questions` and,
-beside it, `events` over their answers (see events.py).
-Everything is validated here, with errors that name the question, the key and the line.
+Questions are data: a YAML file holds a list of them, or a mapping with the key `questions` and
+beside it `events` over their answers (see events.py). Everything is validated here. Errors name the
+question, the key and the line.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 import numbers
 import os
 import re
@@ -23,7 +23,7 @@ from .events import MAX_EVENTS, EventError, EventSpec, read_event
 from .events import SHAPE as EVENT_SHAPE
 from .files import resources
 from .files.atomic import write_text
-from .files.yaml_records import Record, RecordError, Shape, read_sections, unknown_key
+from .files.yaml_records import Record, Shape, YamlRecordError, read_sections, unknown_key
 from .texts import comparable, is_visible, normal
 
 KINDS = ("yes_no", "choice")
@@ -38,36 +38,44 @@ MAX_OPTION = 80
 MAX_FILE_BYTES = 1_000_000
 
 _ID = re.compile(r"[a-zA-Z][a-zA-Z0-9]*(_[a-zA-Z0-9]+)*")
+_REORDERS = re.compile("[\u202a-\u202e\u2066-\u2069]")  # what is shown is not what is asked
 _TIER_NUMBERS = {1: "heads", 2: "vlm"}
 _RESERVED_OPTIONS = ("unknown", "uncertain")
 _MEANING = ("id", "text", "kind", "options", "scale", "bias")
 
 
 class QuestionError(ValueError):
-    """A question, or a file of them, that is not valid; `field` names the key at fault."""
+    """A question, or a file of questions, that is not valid. `field` is the key at fault."""
 
     def __init__(self, message: str, field: str | None = None) -> None:
-        """Keep the key at fault beside the message, for the line number."""
+        """Store the key at fault with the message, so that the line can be found."""
         super().__init__(message)
         self.field = field
 
 
 @dataclass(frozen=True)
 class Question:
-    """
-    One standing question. Raises QuestionError.
+    """One standing question.
 
-    - `id`: a ROS name token, not starting with `camera_` (those are the camera's health).
-    - `text`: what is asked. `kind`: `yes_no`, or `choice` among 2 to 26 `options`.
-    - `tier`: `heads` (Tier 1), `vlm` (Tier 2) or `auto`: Tier 1 where a head for it is loaded.
-      `head` names the head; without it, the head made for this id is meant.
-    - `rate_hz`: answers per second of frame time, (0, 100].
-    - `enter`, `exit`: yes at p >= enter, no at p <= exit, between them the answer stays;
-      0 <= exit < enter <= 1. A choice changes when another option leads by (enter - exit) / 2.
-    - `ema`: weight of the new value in the smoothing, (0, 1]; 1 smooths nothing.
-    - `depth`: language-model layers to use; None for all.
-    - `scale`, `bias`: calibration of the language model's logits before the softmax: scale * logit
-      + bias. (A head has a temperature of its own.)
+    Attributes:
+        id: a ROS name token. It must not start with `camera_`: those are for the camera's health.
+        text: what is asked.
+        kind: `yes_no`, or `choice` for one of several options.
+        options: 2 to 26 answers of a choice; empty for yes_no.
+        tier: `heads` (Tier 1), `vlm` (Tier 2), or `auto`: Tier 1 if a head for it is loaded.
+        head: name of the head; None for the head that was made for this id.
+        rate_hz: answers per second of frame time, (0, 100].
+        enter: the answer becomes yes at p >= enter, 0 <= exit < enter <= 1. A choice changes when
+            another option leads by (enter - exit) / 2.
+        exit: the answer becomes no at p <= exit; between the two it stays.
+        ema: weight of the newest value in the smoothing, (0, 1]; 1 for no smoothing.
+        depth: language-model layers to use; None for all.
+        scale: calibration of the language model: logits are scale * logit + bias before the
+            softmax. (A head has a temperature of its own.)
+        bias: see scale.
+
+    Raises:
+        QuestionError: a field that is not valid.
     """
 
     id: str
@@ -85,7 +93,7 @@ class Question:
     bias: float = 0.0
 
     def __post_init__(self) -> None:
-        """Check every field, and put those with two spellings into one."""
+        """Validate every field, and normalise those that can be written in several ways."""
         check_id(self.id)
         self._set("text", self._plain("text", self.text, MAX_TEXT))
         if self.kind not in KINDS:
@@ -110,15 +118,15 @@ class Question:
 
     @property
     def switch_margin(self) -> float:
-        """Lead in smoothed probability with which another option takes over (choice)."""
+        """Lead in smoothed probability at which another option of a choice takes over."""
         return (self.enter - self.exit) / 2
 
     def asks_the_same(self, other: Question) -> bool:
-        """Tell whether the two's probabilities mean the same, whatever rate and thresholds."""
+        """Return whether probabilities of both mean the same, whatever the rates and thresholds."""
         return all(getattr(self, name) == getattr(other, name) for name in _MEANING)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields that differ from their defaults, as YAML holds them."""
+        """Return the fields that differ from their defaults, as in YAML."""
         values: dict[str, Any] = {}
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
@@ -140,6 +148,9 @@ class Question:
             raise self._error(field, f"must be text, not {value!r} ({hint})")
         if any(ord(c) < 32 and c not in "\t\n\r" or 0xD800 <= ord(c) <= 0xDFFF for c in value):
             raise self._error(field, "holds control characters or is not valid Unicode")
+        if _REORDERS.search(value):
+            raise self._error(field, "holds characters that turn the direction of writing "
+                                     "(U+202A to U+202E, U+2066 to U+2069)")
         value = normal(value)
         if not is_visible(value):
             unseen = f": it holds only invisible characters, {value[:8]!a}" if value else ""
@@ -166,7 +177,7 @@ class Question:
             if key in seen:
                 raise self._error("options", f"name '{option}' twice")
             if key in _RESERVED_OPTIONS:
-                raise self._error("options", f"cannot hold '{option}': an answer of its own")
+                raise self._error("options", f"cannot hold '{option}': it is an answer of its own")
             seen.add(key)
         return options
 
@@ -192,7 +203,10 @@ class Question:
         value = getattr(self, field)
         if isinstance(value, bool) or not isinstance(value, numbers.Real):
             raise self._error(field, f"must be a number, not {value!r}")
-        value = float(value)
+        try:
+            value = float(value)
+        except OverflowError:  # a whole number of hundreds of digits
+            value = math.inf
         if not (low < value if above else low <= value) or not value <= high:
             bound = "above" if above else "from"
             to = f" and at most {high:g}" if above else f" to {high:g}"
@@ -208,7 +222,7 @@ _SHAPES = {
 
 
 def check_id(question_id: Any) -> str:
-    """Return a valid question id unchanged, or raise QuestionError saying what it must be."""
+    """Return a valid question id unchanged. Raises QuestionError for another one."""
     if not isinstance(question_id, str):
         raise QuestionError(f"question id must be text, not {question_id!r}", "id")
     if len(question_id) > MAX_ID or not _ID.fullmatch(question_id):
@@ -227,10 +241,10 @@ def check_id(question_id: Any) -> str:
 
 
 def questions_path(name: str) -> Path:
-    """Return the file of a shipped set of questions by name, or the path that `name` is.
+    """Return the file of a shipped set of questions, or the path that `name` is.
 
-    A name without a slash and without .yaml or .yml is a shipped set. Raises QuestionError where
-    there is no such set.
+    A name without a slash and without .yaml or .yml is a shipped set. Raises QuestionError if there
+    is no such set.
     """
     if "/" in name or name.endswith((".yaml", ".yml")):
         return Path(name).expanduser().absolute()
@@ -244,17 +258,16 @@ def questions_path(name: str) -> Path:
 
 
 class QuestionBook:
-    """
-    An ordered set of questions with distinct ids, and the events over their answers.
+    """An ordered set of questions with distinct ids, and the events over their answers.
 
-    A question that an event listens to can be neither removed nor changed so that it cannot give
-    the answers named any more. Not locked: the owner serialises access.
+    A question that an event uses can be neither removed, nor changed so that it cannot give the
+    answers that the event names. Not thread-safe: the owner must serialise access.
     """
 
     def __init__(
         self, questions: Iterable[Question] = (), events: Iterable[EventSpec] = ()
     ) -> None:
-        """Start with these questions and events. Raises QuestionError."""
+        """Create a book of these questions and events. Raises QuestionError."""
         self._questions: dict[str, Question] = {}
         self._events: dict[str, EventSpec] = {}
         for question in questions:
@@ -273,7 +286,7 @@ class QuestionBook:
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> QuestionBook:
-        """Read a YAML file. Raises QuestionError naming the file and, where it can, the line."""
+        """Read a YAML file. Raises QuestionError that names the file and, if possible, the line."""
         try:
             with open(path, "rb") as file:
                 data = file.read(MAX_FILE_BYTES + 1)
@@ -292,7 +305,7 @@ class QuestionBook:
         """Read YAML text; `source` names it in errors. Raises QuestionError."""
         try:
             sections = read_sections(text, source, _SHAPES)
-        except RecordError as error:
+        except YamlRecordError as error:
             raise QuestionError(str(error)) from error
         book = cls()
         for record in sections["questions"]:
@@ -305,10 +318,9 @@ class QuestionBook:
         return book
 
     def save(self, path: str | os.PathLike) -> None:
-        """
-        Write the book as YAML, replacing the file at once or not at all.
+        """Write the book as YAML. The file is replaced completely or not at all.
 
-        Raises QuestionError if it cannot be written; the old file is then untouched.
+        Raises QuestionError if it cannot be written; the old file is then unchanged.
         """
         values: Any = [question.to_dict() for question in self]
         if self._events:
@@ -329,7 +341,10 @@ class QuestionBook:
         self._questions[question.id] = question
 
     def remove(self, question_id: str) -> Question:
-        """Take a question out and return it. Raises QuestionError if there is none or in use."""
+        """Remove a question and return it.
+
+        Raises QuestionError if there is no such question, or if an event uses it.
+        """
         question = self.get(question_id)
         for event in self.events:
             if question_id in event.questions:
@@ -340,18 +355,23 @@ class QuestionBook:
         return question
 
     def get(self, question_id: str) -> Question:
-        """Return a question. Raises QuestionError if there is none of that id."""
+        """Return a question. Raises QuestionError if there is no question of that id."""
         try:
             return self._questions[question_id]
         except KeyError:
             raise QuestionError(f"there is no question '{question_id}'", "id") from None
 
     def replace(self, question_id: str, **changes: Any) -> Question:
-        """
-        Change fields of a question, validated together before any is applied.
+        """Change fields of a question and return the new one.
 
-        Returns the new question. Raises QuestionError; the old one then stays.
+        All changes are validated together before any is applied. Raises QuestionError; the question
+        is then unchanged.
         """
+        question = self._questions[question_id] = self.replaced(question_id, **changes)
+        return question
+
+    def replaced(self, question_id: str, **changes: Any) -> Question:
+        """Return what `replace` would put in a question's place. Raises QuestionError."""
         question = self.get(question_id)
         for name in changes:
             if name not in FIELDS:
@@ -364,7 +384,6 @@ class QuestionBook:
                 event.check_questions({**self._questions, question_id: question})
             except EventError as error:
                 raise QuestionError(f"question '{question_id}': {error}", "options") from error
-        self._questions[question_id] = question
         return question
 
     def copy(self) -> QuestionBook:
@@ -372,7 +391,7 @@ class QuestionBook:
         return QuestionBook(self, self.events)
 
     def __iter__(self) -> Iterator[Question]:
-        """Iterate in the order of addition."""
+        """Iterate over the questions in the order in which they were added."""
         return iter(self._questions.values())
 
     def __len__(self) -> int:
@@ -380,7 +399,7 @@ class QuestionBook:
         return len(self._questions)
 
     def __contains__(self, question_id: object) -> bool:
-        """Tell whether a question of that id is in the book."""
+        """Return whether a question of that id is in the book."""
         return question_id in self._questions
 
     def _add_event(self, event: EventSpec, source: str = "", line: int = 0) -> None:

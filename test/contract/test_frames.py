@@ -89,7 +89,7 @@ def test_lost_frames_are_a_gap_only_beyond_period_and_jitter(fps, lost, gap):
 def test_interval_just_within_and_just_beyond_the_jitter():
     for extra_s, gaps in ((0.0499, 0), (0.0501, 1)):
         sampler = Sampler(fps=8, jitter_s=0.05)
-        push_all(sampler, [100.0, 100.125, 100.25, 100.375 + extra_s])
+        push_all(sampler, [100.0, 100.125, 100.25, 100.375 + extra_s, 100.5 + extra_s])
         assert sampler.gaps == gaps
 
 
@@ -113,6 +113,82 @@ def test_late_and_doubled_frames_are_ignored():
         (round(100.25 * NS), round(100.375 * NS)),
     ]
     assert groups[0].epoch == groups[1].epoch
+
+
+def test_one_late_frame_is_no_new_time():
+    sampler = Sampler()
+    push_all(sampler, [0.0, 0.1, 0.2, 0.4, 0.3, 0.5])
+    assert (sampler.rewinds, sampler.late, sampler.gaps) == (0, 1, 0)
+
+
+@pytest.mark.parametrize("fps", [30, 15, 10, 8, 5, 2])
+def test_swapped_frames_cost_no_window(fps):
+    sampler, times = Sampler(), stamps(fps, 60)
+    for index in range(2 * fps, len(times) - 1, 2 * fps):
+        times[index], times[index + 1] = times[index + 1], times[index]
+    groups = push_all(sampler, times)
+    assert (sampler.rewinds, sampler.late, sampler.ahead) == (0, 29, 0)
+    assert len(groups) == pytest.approx(30 * min(8, fps), abs=1)
+    assert len({group.segment for group in groups}) == 1
+    assert sampler.gaps <= 1  # where the first interval was longer than the expected one
+    assert all(g.t_start_ns < g.t_end_ns for g in groups)
+    assert all(a.t_end_ns < b.t_start_ns for a, b in zip(groups, groups[1:], strict=False))
+
+
+@pytest.mark.parametrize("fps", [30, 15, 10, 8])
+@pytest.mark.parametrize("off_s", [0.4, 3.0, 1e6, -0.7, -50.0])
+def test_one_wrong_stamp_is_not_believed(fps, off_s):
+    sampler, times = Sampler(), stamps(fps, 60)
+    wrong = range(60, len(times), 60)
+    times[wrong] += off_s
+    groups = push_all(sampler, times)
+    assert sampler.rewinds == 0
+    assert (sampler.ahead, sampler.late) == ((len(wrong), 0) if off_s > 0 else (0, len(wrong)))
+    right = set(map(round, (stamps(fps, 60) * NS).tolist()))
+    assert all(frame.stamp_ns in right for group in groups for frame in group.frames)
+
+
+@pytest.mark.parametrize("back_s", [0.3, 1.0, 100.0])
+def test_time_that_stays_back_is_believed_at_the_second_frame(back_s):
+    sampler = Sampler()
+    push_all(sampler, stamps(15, 4))
+    for index, t_s in enumerate(stamps(15, 4, start=104.0 - back_s)):
+        group = sampler.push(Frame(IMAGE, round(t_s * NS)))
+        assert sampler.rewinds == (index > 0)
+        if group is not None and index < 4:
+            assert group.t_start_ns == round((104.0 - back_s) * NS)  # the first frame counts
+    assert sampler.epoch == 1
+
+
+def test_a_gap_is_believed_with_the_frame_after_it_and_loses_nothing():
+    sampler = Sampler()
+    push_all(sampler, stamps(8, 1))
+    assert sampler.push(Frame(IMAGE, 110 * NS)) is None and sampler.taken == ()
+    assert sampler.push(Frame(IMAGE, round(110.125 * NS))).t_start_ns == 110 * NS
+    assert (len(sampler.taken), sampler.gaps) == (2, 1)
+
+
+def test_frames_at_random_times_come_out_in_order_or_in_a_new_epoch():
+    rng = np.random.default_rng(5)
+    sampler, newest, epoch = Sampler(), -1, 0
+    for t_s in np.cumsum(rng.choice([0.03, 0.1, 0.5, -0.05, -0.3, -4.0, 4.0, 0.0], 5000)) + 1e4:
+        sampler.push(Frame(IMAGE, round(t_s * NS)))
+        for frame in sampler.taken:
+            if sampler.epoch != epoch:
+                newest, epoch = -1, sampler.epoch
+            assert frame.stamp_ns > newest
+            newest = frame.stamp_ns
+    assert sampler.rewinds > 10 and sampler.late > 10 and sampler.ahead > 10
+
+
+def test_another_frame_id_begins_a_new_segment():
+    sampler = Sampler()
+    groups = []
+    for index, t_s in enumerate(stamps(16, 4)):  # two cameras in turn
+        groups.append(sampler.push(Frame(IMAGE, round(t_s * NS), "left" if index % 2 else "right")))
+    assert set(groups) == {None} and sampler.switched == 63
+    one = push_all(sampler, stamps(8, 1, start=104.0))
+    assert sampler.switched == 64 and len(one) == 4
 
 
 def test_another_size_begins_a_new_segment():

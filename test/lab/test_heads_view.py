@@ -9,7 +9,7 @@ import pytest
 from pixel_model import PixelModel, motion_video, presence_video, square, write_video
 
 from vlm_decisions import cli
-from vlm_decisions.lab.studies.asked import StudyError
+from vlm_decisions.lab.studies.clip_answers import StudyError
 from vlm_decisions.lab.studies.heads_view import heads_view, plot_heads_view, print_heads_view
 from vlm_decisions.runtime.heads import Head
 from vlm_decisions.sources.video import VideoFile

@@ -10,7 +10,7 @@ from pixel_model import square, write_video
 from tiny import tiny_engine
 
 from vlm_decisions import cli
-from vlm_decisions.lab.studies.asked import StudyError
+from vlm_decisions.lab.studies.clip_answers import StudyError
 from vlm_decisions.lab.studies.mvbench import load, mvbench, print_mvbench, sample
 
 ENTRIES = [

@@ -66,7 +66,7 @@ def test_the_command_records_what_the_benchmark_finds(tmp_path, capsys):
 
 BAD = [({"segments": 0}, "segments must be 1 to 10000, not 0"),
        ({"fps": 0.5}, "fps must be 1 to 60, not 0.5"),
-       ({"facts": ("person", "cat")}, "knows nothing of 'cat' .it knows: person, "),
+       ({"facts": ("person", "cat")}, "has no fact 'cat' .it has: person, "),
        ({"width": 40}, "image size 40x96")]
 
 

@@ -16,15 +16,20 @@ from fakes import FakeEngine, FakeStream
 from vlm_decisions.decision import TIER_VLM, UNKNOWN, Decision
 from vlm_decisions.frames import NS, Frame
 from vlm_decisions.lab.replay import modes as mode_list
-from vlm_decisions.lab.replay.bench import bench_replay, fast_player, headed, true_decisions
+from vlm_decisions.lab.replay.bench import (
+    bench_replay,
+    fast_player,
+    questions_with_head,
+    true_decisions,
+)
 from vlm_decisions.lab.replay.engines import MeteredEngine, RecentStream
-from vlm_decisions.lab.replay.fast import play_fast
+from vlm_decisions.lab.replay.playback import play_fast
 from vlm_decisions.lab.replay.report import render, write_report
 from vlm_decisions.lab.replay.score import Scorer
 from vlm_decisions.questions import QuestionBook
 from vlm_decisions.runtime.heads import Head, write_head
 from vlm_decisions.runtime.settings import RuntimeSettings
-from vlm_decisions.sources.recording import Recording
+from vlm_decisions.sources.recording import ReplaySource
 from vlm_decisions.sources.truth import Span, Truth
 
 T0 = 1_000 * NS
@@ -97,7 +102,7 @@ def answer(text, vision):
 
 def run(names: str = "stream", latency: str = "none", engine=None, **settings):
     engine = engine or Eye(answer=answer)
-    recording = Recording("scripted", truth(), frames, "/image")
+    recording = ReplaySource("scripted", truth(), frames, "/image")
     # However busy the machine, no answer grows too old to count.
     settings = RuntimeSettings(max_age_s=600.0, **settings)
     play = fast_player(recording, engine, settings, (), latency)
@@ -198,11 +203,11 @@ def test_heads_answer_alone_where_they_fit(tmp_path):
     write_head(tmp_path / "light.npz", Head(**fields))
     write_head(tmp_path / "other.npz", Head(**(fields | {"name": "x", "fingerprint": "other"})))
     engine, book = Eye(answer=answer), QuestionBook.loads(QUESTIONS)
-    heads = headed(engine, book, [tmp_path])
+    heads = questions_with_head(engine, book, [tmp_path])
     assert heads == {"light"}
-    assert headed(engine, QuestionBook([dataclasses.replace(book.get("light"), tier="vlm")]),
-                  [tmp_path]) == frozenset()
-    recording = Recording("scripted", truth(), frames)
+    vlm_only = QuestionBook([dataclasses.replace(book.get("light"), tier="vlm")])
+    assert questions_with_head(engine, vlm_only, [tmp_path]) == frozenset()
+    recording = ReplaySource("scripted", truth(), frames)
     play = fast_player(recording, engine, RuntimeSettings(), [tmp_path], "none")
     result = bench_replay(recording, book, mode_list.chosen("stream,tier1,tier2"), play, heads,
                           latency="none", rounds=20)
@@ -324,7 +329,7 @@ def test_the_report_is_one_page_that_fetches_nothing(tmp_path):
 
 def test_a_report_without_events_or_yes_no_questions():
     book = QuestionBook.loads('- {id: scene, text: "Which?", kind: choice, options: [red, blue]}')
-    recording = Recording("scripted", truth().check(book, ignore_unknown=True), frames)
+    recording = ReplaySource("scripted", truth().check(book, ignore_unknown=True), frames)
     play = fast_player(recording, Eye(answer=answer), RuntimeSettings(), (), "none")
     result = bench_replay(recording, book, mode_list.chosen("stream"), play, frozenset(),
                           latency="none", rounds=20)
@@ -349,7 +354,32 @@ def test_bad_arguments_of_the_command(tmp_path, capsys):
             ((bag, "--questions", str(tmp_path / "q.yaml")), "q.yaml: No such file"),
             ((other,), "no topic of truth"),
             ((str(video),), "a video tells no truth by itself"),
-            ((str(video), "--truth", "t.yaml"), "holds no video that can be decoded"),
+            ((str(video), "--truth", "t.yaml"), "holds no video"),
             ((str(tmp_path / "none"),), "there is no such bag or video file")]:
         assert cli.main(["bench", "replay", *arguments]) == 1
         assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_the_command(tmp_path, capsys, monkeypatch, terminal):
+    """With a real (random) model, with and without a progress bar."""
+    pytest.importorskip("rosbags", reason="rosbags is not installed")
+    from bag_tools import make_bag
+    from tiny import write_checkpoint
+
+    from vlm_decisions import cli
+
+    monkeypatch.setattr("sys.stderr.isatty", lambda: terminal, raising=False)
+    bag = make_bag(tmp_path / "bag", 12, truth=lambda k: {"person": "yes" if k < 6 else "no"})
+    questions = tmp_path / "q.yaml"
+    questions.write_text('- {id: person, text: "Is a person present?"}\n')
+    code = cli.main([str(a) for a in (
+        "bench", "replay", bag, "--model", write_checkpoint(tmp_path / "tiny"), "--questions",
+        questions, "--modes", "stream,window", "--rounds", "20", "--json", tmp_path / "out.json",
+        "--html", tmp_path / "out.html")])
+    out = capsys.readouterr()
+    assert code == 0, out.err
+    assert "stream: event_accuracy" in out.out and "window: event_accuracy" in out.out
+    result = json.loads((tmp_path / "out.json").read_text())
+    assert set(result["modes"]) == {"stream", "window"} and result["segments"] == 2
+    assert "<svg" in (tmp_path / "out.html").read_text()

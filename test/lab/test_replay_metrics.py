@@ -7,7 +7,7 @@ import math
 import pytest
 
 from vlm_decisions.lab.replay.metrics import (
-    Run,
+    AnswerRun,
     Timed,
     changes,
     credit,
@@ -79,7 +79,7 @@ def test_event_matches_are_one_to_one():
 
 
 def test_readiness_by_hand():
-    runs = [Run(0, 4, "no"), Run(4, 8, "yes"), Run(8, 12, "no"), Run(12, 16, "yes")]
+    runs = [AnswerRun(4 * k, 4 * k + 4, "yes" if k % 2 else "no") for k in range(4)]
     # tau 4. yes 1 s late: EP 1 LP 1; no 1 s early: EP 2 sigmoid(-1.5); yes 2 s after the end:
     # EP 1, LP 1 - 2/4.
     answers = [Timed(0.2, "no"), Timed(5.0, "yes"), Timed(7.0, "no"), Timed(18.0, "yes")]

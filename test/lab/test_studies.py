@@ -10,7 +10,7 @@ import pytest
 
 from vlm_decisions import cli
 from vlm_decisions.lab.studies import baseline, image_models, ladder, score, temporal
-from vlm_decisions.lab.studies.asked import Answers, StudyError, desk_questions
+from vlm_decisions.lab.studies.clip_answers import ClipAnswers, StudyError, desk_questions
 from vlm_decisions.learn.measures import auroc
 from vlm_decisions.questions import Question
 from vlm_decisions.runtime.heads import Head
@@ -192,7 +192,7 @@ def test_probes_find_what_is_there_and_nothing_else():
     hidden[:, :, 1, 3] += 4.0 * truth
     vision = rng.normal(size=(clips, 6))
     vision[:, 0] += 4.0 * truth[:, 2]
-    seen = ladder.Seen(names, hidden, hidden[..., 3], rng.normal(size=(4, 5)), vision, truth)
+    seen = ladder.LayerStates(names, hidden, hidden[..., 3], rng.normal(size=(4, 5)), vision, truth)
     row = ladder.probes(seen)["motion"]
     assert row["layers"][1] > 0.95 and abs(row["layers"][0] - 0.5) < 0.12
     assert abs(row["text_only"] - 0.5) < 0.12
@@ -204,14 +204,14 @@ def test_probes_find_what_is_there_and_nothing_else():
 def test_the_wording_alone_tells_what_is_nearly_always_so():
     rng = np.random.default_rng(1)
     truth = rng.random((200, 4)) < np.array([0.95, 0.9, 0.1, 0.05])
-    seen = ladder.Seen(list(MOTION), rng.normal(size=(200, 4, 1, 6)), np.zeros((200, 4, 1)),
+    seen = ladder.LayerStates(list(MOTION), rng.normal(size=(200, 4, 1, 6)), np.zeros((200, 4, 1)),
                        rng.normal(size=(4, 5)), rng.normal(size=(200, 3)), truth)
     assert ladder.probes(seen)["motion"]["text_only"] > 0.85
 
 
 def test_one_answer_only_is_said(engine):
-    seen = ladder.Seen(["person"], np.zeros((40, 1, 2, 4)), np.zeros((40, 1, 2)), np.zeros((1, 3)),
-                       np.zeros((40, 3)), np.ones((40, 1), bool))
+    seen = ladder.LayerStates(["person"], np.zeros((40, 1, 2, 4)), np.zeros((40, 1, 2)),
+                              np.zeros((1, 3)), np.zeros((40, 3)), np.ones((40, 1), bool))
     with pytest.raises(StudyError, match="only one answer"):
         ladder.probes(seen)
 
@@ -293,5 +293,5 @@ def test_a_head_of_another_model_is_named_by_the_command(tmp_path, capfd):
 
 
 def test_answers_keep_their_truth():
-    answers = Answers(truth=[{"a": "yes"}, {"a": "no"}])
+    answers = ClipAnswers(truth=[{"a": "yes"}, {"a": "no"}])
     assert answers.told("a").tolist() == [True, False]

@@ -86,7 +86,7 @@ def test_a_users_questions(videos, questions, capsys):
     assert book.get("same") == QuestionBook.loads(QUESTIONS).get("same")
     assert "# mine" in questions.read_text() and "# bright" in questions.read_text()
     print_calibration(result)
-    assert "left as they were: same, what" in capsys.readouterr().out
+    assert "not calibrated: same, what" in capsys.readouterr().out
 
 
 def test_another_file_is_written_and_the_first_stays(videos, questions, tmp_path):

@@ -5,7 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vlm_decisions.learn.thresholds import Track, answers, event_cost, fit_thresholds, grid
+from vlm_decisions.learn.thresholds import (
+    Costs,
+    ProbabilityTrack,
+    answers,
+    event_cost,
+    fit_thresholds,
+    grid,
+)
 from vlm_decisions.questions import Question
 from vlm_decisions.runtime.evidence import Evidence
 from vlm_decisions.runtime.smoothing import Smoother
@@ -17,11 +24,12 @@ def track(p, truth, fresh=()):
     p = np.asarray(p, float)
     begins = np.zeros(len(p), bool)
     begins[[0, *fresh]] = True
-    return Track(np.arange(len(p)) * DT, p, np.asarray(truth, np.int8), begins)
+    return ProbabilityTrack(np.arange(len(p)) * DT, p, np.asarray(truth, np.int8), begins)
 
 
-def cost(one, enter=0.65, leave=0.35, ema=1.0, **kwargs):
-    return float(event_cost([one], ema, np.array([enter]), np.array([leave]), **kwargs)[0])
+def cost(one, enter=0.65, leave=0.35, ema=1.0, tolerance_s=0.0, **kwargs):
+    costs = Costs(tolerance_s=tolerance_s, **kwargs)
+    return float(event_cost([one], ema, np.array([enter]), np.array([leave]), costs)[0])
 
 
 def test_answers_are_those_of_the_smoother():
@@ -53,6 +61,8 @@ def test_a_late_answer_costs_its_part_and_a_missed_event_one():
     late = track([0.1] * 4 + [0.1] * 4 + [0.9] * 4, [0] * 4 + [1] * 8)
     assert cost(late) == pytest.approx(4 * DT / 2.0 / 2)  # 1 s of 2 s, over two events
     assert cost(late, patience_s=4.0) == pytest.approx(4 * DT / 4.0 / 2)
+    assert cost(late, tolerance_s=0.25) == pytest.approx(3 * DT / 2.0 / 2)
+    assert cost(late, tolerance_s=1.0) == 0.0
     missed = track([0.1] * 40, [0] * 10 + [1] * 20 + [0] * 10)
     assert cost(missed) == pytest.approx(1 / 3)
 
@@ -90,7 +100,7 @@ def test_dear_flickers_make_it_slow_to_change():
     truth = np.repeat(rng.random(40) < 0.5, 12).astype(int)
     p = np.clip(np.where(truth, 0.6, 0.4) + rng.normal(0, 0.12, len(truth)), 0, 1)
     one = track(p, truth)
-    calm, quick = (fit_thresholds([one], 0.5, flicker=f) for f in (4.0, 0.02))
+    calm, quick = (fit_thresholds([one], 0.5, costs=Costs(flicker=f)) for f in (4.0, 0.02))
     assert calm[0] - calm[1] > quick[0] - quick[1]
 
 
@@ -108,7 +118,23 @@ def test_few_recordings_do_not_move_the_thresholds_far():
         return track(np.clip(np.where(truth, 0.55, 0.2) + rng.normal(0, 0.2, 40), 0, 1), truth)
 
     many = [recording() for _ in range(40)]
-    enter, _ = fit_thresholds(many, 0.7)
-    few = [fit_thresholds(many[k:k + 3], 0.7)[0] for k in range(0, 39, 3)]
+    costs = Costs(tolerance_s=0.0)
+    enter, _ = fit_thresholds(many, 0.7, costs=costs)
+    few = [fit_thresholds(many[k:k + 3], 0.7, costs=costs)[0] for k in range(0, 39, 3)]
     assert enter < 0.6
     assert np.mean(few) > enter
+
+
+def test_within_the_tolerance_two_groups_must_agree():
+    """A single wrong group costs a flicker; a quarter of a second more costs nothing."""
+    rng = np.random.default_rng(5)
+    tracks = []
+    for _ in range(40):
+        truth = np.repeat(np.arange(8) % 2, 8)
+        p = np.where(truth, 0.98, 0.02)
+        p[rng.integers(3, 60, 2)] = 1.0 - p[30]  # now and then one group is wrong
+        tracks.append(track(p, truth))
+    enter, leave = fit_thresholds(tracks, 0.7)
+    assert enter >= 0.7 and leave <= 0.3  # above what one group reaches: 0.7 * 0.98 + 0.3 * 0.02
+    quick = fit_thresholds(tracks, 0.7, costs=Costs(tolerance_s=0.0, flicker=0.05))
+    assert quick[0] - quick[1] < enter - leave

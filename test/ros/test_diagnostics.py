@@ -35,6 +35,13 @@ def test_all_is_well():
     assert values["tick total"] == "p50 40 ms, p95 60 ms" and values["heads"] == "person"
 
 
+def test_what_broke_windows_off_is_shown():
+    status = report(GOOD, having(breaks={"gaps": 3, "switched": 7}))["runtime"]
+    values = {pair.key: pair.value for pair in status.values}
+    assert values["windows broken off, gaps"] == "3"
+    assert values["windows broken off, switched"] == "7"
+
+
 def test_they_say_whose_they_are():
     """Two nodes on one machine must not be taken for each other."""
     diagnostics = Diagnostics("/a/eyes", "/a/image")
@@ -56,6 +63,8 @@ TROUBLE = "1 publisher on /image, its images are lost in the middleware (91 of t
     ("image", ERROR, f"no image for 3.5 s: {TROUBLE}", having(image_age_s=3.5, trouble=TROUBLE)),
     ("image", ERROR, "no image yet on /image: nobody publishes /image",
      having(image_age_s=math.inf, trouble="nobody publishes /image")),
+    ("image", WARN, "images of several cameras come in turn: frame_id 'a' and 'b'",
+     having(mixture="images of several cameras come in turn: frame_id 'a' and 'b'")),
     ("model", ERROR, "no such model", NodeState("unconfigured", failure="no such model")),
     ("model", OK, "unconfigured", NodeState("unconfigured")),
     ("model", WARN, "1 heads refused", having(heads_refused={"a.npz": "another model"})),

@@ -333,6 +333,9 @@ def test_refusals_are_logged_now_and_then(tmp_path, capfd):
         images._reports = Throttle(60.0)  # some time has passed
         count = images.refused["encoding"]
         wait_for(lambda: images.refused["encoding"] > count + 5)
+        # Whoever reads decisions only is told as well.
+        wait_for(lambda: any("no image" in d.reason and "depth image" in d.reason
+                             for d in s.peer.decisions))
     said = [line for line in "".join(capfd.readouterr()).splitlines() if "image refused" in line]
     assert len(said) == 2 and "depth image" in said[0]
     assert "refused since the last report" in said[1]

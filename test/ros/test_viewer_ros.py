@@ -25,9 +25,10 @@ from websockets.sync.client import connect
 
 from vlm_decisions.msg import Event, QuestionArray
 from vlm_decisions.questions import Question
-from vlm_decisions.ros.diagnostics import Diagnostics
+from vlm_decisions.ros.diagnostics import Diagnostics, system_of
 from vlm_decisions.ros.viewer import ViewerNode
-from vlm_decisions.ros.viewer_source import system_of
+from vlm_decisions.runtime.settings import RuntimeSettings
+from vlm_decisions.runtime.system import System
 
 WAIT_S = 30.0
 
@@ -101,6 +102,11 @@ def test_it_follows_the_node_and_acts_on_it(tmp_path):
         assert status == 200, reply
         assert ros.node.get_parameter("questions.raining.enter").value == 0.9
         assert wait_for(lambda: page.state()["questions"][-1]["enter"] == 0.9, WAIT_S)
+
+        status, reply = page.call("PATCH", "/api/questions/raining", {"text": "Is it wet?"})
+        assert status == 200, reply
+        assert wait_for(lambda: page.state()["questions"][-1]["text"] == "Is it wet?", WAIT_S)
+        assert page.state()["questions"][-1]["enter"] == 0.9  # the rest stays
 
         status, reply = page.call("POST", "/api/ask", {"text": "Which?", "options": ["a", "b"]})
         assert status == 200 and reply["answer"] == "a" and len(reply["probabilities"]) == 2
@@ -234,19 +240,82 @@ def test_without_a_node_it_says_so():
         assert status == 503 and "/robot/decider is not there" in reply["error"]
 
 
-def test_what_diagnostics_say_is_read_back():
-    """The page's numbers come from the texts of /diagnostics: both must agree on the words."""
+def test_statistics_say_what_diagnostics_say():
     state = having(GOOD, dropped={"queue": 3}, refused={"encoding": 2}, queue=1)
-    shown = system_of(Diagnostics("/decision_node").report(state), 2.0)
+    statuses = Diagnostics("/decision_node").report(state)
+    told = system_of("/a/decision_node", state, statuses, RuntimeSettings(max_age_s=1.5))
+    shown = System.from_json(told.to_json())
     stats = state.runtime
-    assert shown.state == state.state and shown.model == stats.model
-    assert shown.counts["frames"] == stats.frames and shown.counts["decisions"] == stats.decisions
-    assert shown.queue == stats.queue and shown.topic == state.topic
-    assert set(shown.tick_ms) >= {"total"} and shown.memory_mb > 1
-    assert shown.tick_ms["total"].p95 == pytest.approx(stats.tick_ms["total"].p95, rel=0.01)
-    assert shown.image_rate_hz == pytest.approx(stats.image_rate_hz, rel=0.01)
-    assert sum(shown.dropped.values()) == sum(stats.dropped.values()) + sum(state.refused.values())
-    assert {s.name for s in shown.statuses} >= {"model", "image", "camera", "runtime"}
+    assert (shown.node, shown.state, shown.model) == ("/a/decision_node", "active", stats.model)
+    assert shown.topic == state.topic and shown.queue == stats.queue and shown.max_age_s == 1.5
+    assert shown.counts["frames"] == stats.frames and shown.memory_mb > 1
+    assert shown.tick_ms["total"].p95 == stats.tick_ms["total"].p95
+    assert shown.dropped == {"queue": 3, "image: encoding": 2}
+    assert {s.name for s in shown.statuses} == {"model", "image", "camera", "runtime", "questions"}
+    assert all(s.message for s in shown.statuses)
+    bare = system_of("/n", having(GOOD, state="unconfigured", failure="no", runtime=None),
+                     (), RuntimeSettings())
+    assert (bare.state, bare.failure, bare.counts) == ("unconfigured", "no", {})
+
+
+def test_the_viewer_of_one_node_shows_nothing_of_another():
+    """Two nodes of the same base name: /a/decision_node ends, /b/decision_node goes on."""
+    import rclpy
+    from rclpy.parameter import Parameter
+    from std_msgs.msg import String
+
+    from vlm_decisions.ros.publishers import latched
+
+    with rclpy_context() as context:
+        nodes = {name: rclpy.create_node("decision_node", namespace=f"/{name}", context=context)
+                 for name in ("a", "b", "a/b")}
+        out = {name: node.create_publisher(String, "~/statistics", latched(1))
+               for name, node in nodes.items()}
+
+        def tell(*names):
+            for name in names:
+                out[name].publish(String(data=System(
+                    node=f"/{name}/decision_node", state="active",
+                    topic=f"/{name}/image").to_json()))
+
+        viewer = ViewerNode(context=context, namespace="/a",
+                            parameter_overrides=[Parameter("port", value=0)])
+        try:
+            with spinning(viewer):
+                page = Page(viewer)
+                tell("a", "b", "a/b")
+                wait_for(lambda: page.state()["link"]["ok"], WAIT_S)
+                for _ in range(5):
+                    tell("b", "a/b")
+                    time.sleep(0.2)
+                    assert page.state()["system"]["topic"] == "/a/image"
+                nodes.pop("a").destroy_node()
+
+                def gone():
+                    tell("b", "a/b")
+                    return not page.state()["link"]["ok"]
+
+                wait_for(gone, WAIT_S)
+                assert page.state()["state"]["kind"] == "no_node"
+                assert page.state()["system"]["topic"] == "/a/image"
+        finally:
+            viewer.close()
+            viewer.destroy_node()
+            for node in nodes.values():
+                node.destroy_node()
+
+
+def test_statistics_that_cannot_be_read_are_told_and_change_nothing(tmp_path):
+    from std_msgs.msg import String
+
+    with viewing(tmp_path) as ros:
+        wait_for(lambda: ros.page.state()["link"]["ok"], WAIT_S)
+        said = []
+        ros.viewer.source._complain = lambda message, kind=None: said.append(message)
+        for text in ("{", "[]", '{"queue": "many"}'):
+            ros.viewer.source._measured(String(data=text), {})
+        assert len(said) == 3 and "/decision_node/statistics" in said[0]
+        assert ros.page.state()["system"]["model"] == "fake"
 
 
 def run_viewer(*parameters: str) -> subprocess.Popen:

@@ -49,19 +49,23 @@ def test_a_rewind_begins_a_generation_and_empties_the_queue():
     feed(one, 10, 1)
     assert (len(one), one.generation) == (4, 0)
     camera = Camera()
-    back = one.push(camera.frame(START_NS + 5 * NS), START_NS + 11 * NS)
+    one_back = one.push(camera.frame(START_NS + 5 * NS), START_NS + 11 * NS)
+    assert (one_back.frame, one_back.reset_reason) == (None, ""), "one stamp proves nothing"
+    back = one.push(camera.frame(START_NS + 5 * NS + NS // 8), START_NS + 11 * NS + NS // 8)
     assert back.reset_reason == "image time went backwards"
-    assert (len(one), one.generation) == (0, 1)
     assert meter.dropped() == {"reset": 4}
-    one.push(camera.frame(START_NS + 5 * NS + NS // 8), START_NS + 11 * NS + NS // 8)
-    assert one.take()[1] == 1
+    # Of the new time nothing is lost: the first group is that of the two frames.
+    assert (len(one), one.generation) == (1, 1)
+    group, generation, _ = one.take()
+    assert (generation, group.t_start_ns) == (1, START_NS + 5 * NS)
 
 
 def test_image_time_and_clock_going_back_are_told_apart():
     one, _ = intake()
     camera = Camera()
     one.push(camera.frame(START_NS), START_NS)
-    back = one.push(camera.frame(START_NS - 5 * NS), START_NS + NS)
+    one.push(camera.frame(START_NS - 5 * NS), START_NS + NS)
+    back = one.push(camera.frame(START_NS - 5 * NS + NS // 8), START_NS + NS + NS // 8)
     assert back.reset_reason == "image time went backwards"
     clock = one.push(camera.frame(START_NS - 4 * NS), START_NS - 4 * NS)
     assert clock.reset_reason == "the clock went backwards"

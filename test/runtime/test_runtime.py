@@ -1,6 +1,8 @@
 """Scheduling of the runtime, on simulated time: nothing here waits."""
 
+import dataclasses
 import gc
+import re
 import weakref
 
 import numpy as np
@@ -9,7 +11,7 @@ from fakes import START_NS, Bench, FakeEngine
 
 from vlm_decisions.decision import NO, TIER_HEADS, TIER_HEALTH, TIER_VLM, UNKNOWN, YES
 from vlm_decisions.frames import NS
-from vlm_decisions.questions import Question, QuestionBook
+from vlm_decisions.questions import Question, QuestionBook, QuestionError
 from vlm_decisions.runtime import Runtime
 from vlm_decisions.runtime.heads import Head, write_head
 
@@ -109,7 +111,6 @@ def test_heads_answer_auto_questions_and_the_model_the_rest(tmp_path):
 - {id: person, text: p}
 - {id: person_again, text: p, head: person_v1}
 - {id: person_asked, text: asked, tier: vlm}
-- {id: cup, text: c, tier: heads}
 """,
         head_paths=(path,),
     )
@@ -122,9 +123,33 @@ def test_heads_answer_auto_questions_and_the_model_the_rest(tmp_path):
     assert bench.of("person")[0].model == "fake/person_v1"
     assert bench.of("person")[0].depth == 0
     assert {text for _, texts in bench.engine.calls("ask") for text in texts} == {"asked"}
-    assert set(bench.answers("cup")) == {UNKNOWN}
-    assert "no head 'cup' is loaded" in bench.of("cup")[0].reason
-    assert len([message for message in bench.errors if "cup" in message]) == 1
+
+
+@pytest.mark.parametrize(("keys", "words"), [
+    ("depth: 60", "depth 60: the language model 'fake' has layers 1 to 4"),
+    ("tier: heads", "no head for question 'cup' is loaded .*there are: person_v1 for person"),
+    ("head: nohead", "no head 'nohead' is loaded .*there are: person_v1."),
+    ("tier: heads, head: nohead", "no head 'nohead' is loaded"),
+])
+def test_what_the_model_can_never_answer_is_refused_whenever_it_comes(tmp_path, keys, words):
+    path = person_head(tmp_path)
+    with pytest.raises(QuestionError, match=words):
+        Bench(f"- {{id: cup, text: c, {keys}}}", head_paths=(path,)).run(1)
+    bench = Bench("- {id: person, text: p, tier: heads}\n- {id: cup, text: c}", head_paths=(path,))
+    bench.film(0, 4)
+    bench.run(2)
+    odd = next(iter(QuestionBook.loads(f"- {{id: cup, text: c, {keys}}}")))
+    changes = {name: getattr(odd, name) for name in ("depth", "tier", "head")}
+    with pytest.raises(QuestionError, match=words):
+        bench.runtime.replace_question("cup", **changes)
+    other = dataclasses.replace(odd, id="other")
+    with pytest.raises(QuestionError, match=words.replace("cup", "other")):
+        bench.runtime.add_question(other)
+    assert re.search(words.replace("cup", "other"), bench.runtime.ask(other).reason)
+    bench.run(4)
+    assert len(bench.times("cup")) == len(bench.times("person")) == 16, "all goes on"
+    bench.runtime.replace_question("cup", depth=4)
+    assert [question.id for question in bench.runtime.questions()] == ["person", "cup"]
 
 
 def test_a_motion_head_waits_for_its_window(tmp_path):

@@ -120,4 +120,4 @@ def test_ask_answers_one_question_about_now():
     bench.run(12)
     assert bench.runtime.ask(Question("once", "overflow")).reason == "'overflow' is too long"
     heads = bench.runtime.ask(Question("once", "x", tier="heads"))
-    assert "no head 'once'" in heads.reason
+    assert "no head for question 'once'" in heads.reason

@@ -181,7 +181,7 @@ def test_truth_about_other_questions():
         truth.check(BOOK)
     assert truth.check(BOOK, ignore_unknown=True).ids == ("person",)
     stranger = Truth({"cat": [Span(0, NS, "no", 0)]})
-    with pytest.raises(TruthError, match=r"nothing of the questions asked \(person, activity\); it "
+    with pytest.raises(TruthError, match=r"none of the questions asked \(person, activity\); it "
                                          r"is about: cat"):
         stranger.check(BOOK, ignore_unknown=True)
     maybe = Truth({"person": [Span(0, NS, "maybe", 0)]})
@@ -195,7 +195,7 @@ def test_bags_that_tell_no_truth_list_what_they_hold(tmp_path):
             truth_of_bag(bag)
         with pytest.raises(BagError, match="there is no topic /told; there are: /image"):
             truth_of_bag(bag, "/told")
-        with pytest.raises(TruthError, match="/image is of sensor_msgs/msg/Image, truth is told "):
+        with pytest.raises(TruthError, match="/image is of sensor_msgs/msg/Image, truth must be "):
             truth_of_bag(bag, "/image")
     with BagWriter(tmp_path / "two") as bag:
         for name in ("/left/truth", "/right/truth"):
@@ -244,7 +244,7 @@ def test_a_recording_is_opened_with_its_truth(tmp_path):
 
 
 UPTIME_NS = 500 * NS
-"""Seconds since the camera's start, where the truth is told on wall time."""
+"""Seconds since the camera's start, where the truth must be on wall time."""
 
 
 def bag_of_two_clocks(path, *, image_ns: int, truth_ns: int, log_ns: int, images: int = 16):

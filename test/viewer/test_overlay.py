@@ -43,6 +43,31 @@ def test_table_fits_and_leaves_the_picture(size):
     assert 0.004 < ink(out) / (size[0] * size[1]) < 0.06
 
 
+def letters(image, at_width):
+    """Height of the letters in pixels where the image is shown `at_width` pixels wide."""
+    rows = (image.min(axis=2) > 100).any(axis=1)
+    ends = np.flatnonzero(np.diff(np.concatenate([[0], rows.astype(int), [0]])))
+    runs = ends[1::2] - ends[::2]
+    return runs.max() * at_width / image.shape[1]
+
+
+@pytest.mark.parametrize("size", [(640, 480), (1280, 720), (1920, 1080)])
+def test_it_can_be_read_on_a_phone(size):
+    black = np.zeros((size[1], size[0], 3), np.uint8)
+    out = draw(black, ["HIT", "LIFE"], {i: decision(i, "ON") for i in ("HIT", "LIFE")}, NOW_NS)
+    assert letters(out, 415) >= 8
+
+
+def test_what_is_not_there_hides_little_of_the_picture():
+    answers = {i: decision(i, "yes" if n < 3 else "no") for n, i in enumerate(IDS)}
+    source = picture(640, 480)
+    changed = (draw(source, IDS, answers, NOW_NS) != source).any(axis=2)
+    assert changed.mean() < 0.25
+    few = draw(source, ["a"], {"a": decision("a", "no")}, NOW_NS)
+    none = draw(source, ["a"], {"a": decision("a", "yes")}, NOW_NS)
+    assert abs((few != source).any(axis=2).sum() - (none != source).any(axis=2).sum()) < 2000
+
+
 @pytest.mark.parametrize("size", [(1, 1), (16, 16), (33, 97), (96, 8), (160, 120)])
 def test_tiny_images_do_not_break(size):
     out = draw(picture(*size), IDS, {"question_0": decision()}, NOW_NS)

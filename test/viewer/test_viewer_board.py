@@ -9,8 +9,8 @@ from viewer_site import decision
 
 from vlm_decisions.questions import Question
 from vlm_decisions.runtime.statistics import Percentiles
+from vlm_decisions.runtime.system import System
 from vlm_decisions.viewer.board import EVENTS, Board
-from vlm_decisions.viewer.source import System
 
 PERSON = Question("person", "Is a person present?")
 CUP = Question("cup", "Is there a cup?", rate_hz=2.0)
@@ -155,6 +155,56 @@ def test_many_that_become_unknown_are_one_event(board, clock):
     clock.now_s += 5
     board.decision(decision("cup"))
     assert read(board, version)[1]["events"][0]["text"] == "answered"
+
+
+def test_an_answer_that_flaps_is_one_line(board, clock):
+    for number in range(41):
+        board.decision(decision("person", "yes" if number % 2 else "no"))
+        clock.now_s += 0.5
+    events = read(board)[1]["events"]
+    assert [e["kind"] for e in events] == ["answer"] * 3 + ["flapping"]
+    assert events[-1]["text"] == "flaps: no ↔ yes, 40 changes in 20 s" or (
+        events[-1]["text"] == "flaps: yes ↔ no, 40 changes in 20 s")
+    version, _ = read(board)
+    clock.now_s += 60  # quiet since
+    board.decision(decision("person", "yes"))
+    assert [(e["kind"], e["text"]) for e in read(board, version)[1]["events"]] == [
+        ("answer", "no → yes")]
+
+
+def test_questions_that_come_and_go_together_share_a_line(board, clock):
+    for number in range(40):
+        for name in ("person", "cup"):
+            board.decision(decision(name, "unknown" if number % 2 else "yes", reason="late"))
+        clock.now_s += 1.0
+    events = read(board)[1]["events"]
+    assert len(events) <= 5
+    assert events[-1]["kind"] == "flapping" and set(events[-1]["ids"]) == {"person", "cup"}
+    assert events[-1]["text"].startswith("known and unknown by turns, ")
+
+
+def test_changes_now_and_then_stay_single(board, clock):
+    for number in range(6):
+        board.decision(decision("person", "yes" if number % 2 else "no"))
+        clock.now_s += 4.0
+    assert [e["kind"] for e in read(board)[1]["events"]] == ["answer"] * 5
+
+
+def test_the_state_follows_the_answers_and_the_time(board, clock):
+    board.link(True, "")
+    board.system(System(state="active", model="m", image_age_s=0.0, group_ms=250.0))
+    assert read(board)[1]["state"]["label"] == "Starting"
+    board.decision(decision("person"))
+    board.decision(decision("cup"))
+    clock.now_s += 0.5
+    version, message = read(board)
+    assert message["state"]["label"] == "Live"
+    board.decision(decision("cup", "unknown", reason="no answer for 3.0 s"))
+    clock.now_s += 0.5
+    version, message = read(board, version)
+    assert message["state"]["label"] == "1 of 2 unknown"
+    clock.now_s += 30.0  # nothing comes: the other answer has become old by itself
+    assert read(board, version)[1]["state"]["label"] == "2 of 2 unknown"
 
 
 def test_events_are_bounded(board):

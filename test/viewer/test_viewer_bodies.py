@@ -59,6 +59,14 @@ def test_ids_made_are_valid_and_free(text, taken, name):
     ({"text": "Q?", "kind": "choice", "options": ["a", "A"]}, "options", "twice"),
     ({"text": "Q?", "kind": "choice", "options": ["a", 2]}, "options", "must be text"),
     ({"text": "Q?", "kind": "essay"}, "kind", "yes_no, choice"),
+    ({"text": "Q?", "id": ["a"]}, "id", "must be text"),
+    ({"text": "Q?", "id": {"a": 1}}, "id", "must be text"),
+    ({"text": "Q?", "id": []}, "id", "must be text"), ({"text": "Q?", "id": 0}, "id", "text"),
+    ({"text": "Q?", "kind": ["choice"]}, "kind", "yes_no, choice"),
+    ({"text": "Q?", "kind": "choice", "options": [["a"], "b"]}, "options", "must be text"),
+    ({"text": "Q?", "kind": "choice", "options": {"a": 1}}, "options", "must be a list"),
+    ({"text": "Is \u202eti?"}, "text", "direction of writing"),
+    ({"text": "Q?", "kind": "choice", "options": ["a\u2066", "b"]}, "options", "direction"),
 ])
 def test_bad_questions_name_the_field(body, field, said):
     with pytest.raises(QuestionError, match=said) as caught:
@@ -79,14 +87,23 @@ def test_changes_are_judged_with_what_stays():
 
 
 @pytest.mark.parametrize("body", [{"rate_hz": 0}, {"rate_hz": "4"}, {"rate_hz": True},
-                                  {"exit": -0.1}, {"ema": 2}, {"rate_hz": None}])
+                                  {"exit": -0.1}, {"ema": 2}, {"rate_hz": None},
+                                  {"rate_hz": 10 ** 400}, {"enter": [0.5]}, {"exit": {}}])
 def test_bad_changes_are_refused(body):
     with pytest.raises(QuestionError):
         changes_of(body, PERSON)
 
 
-@pytest.mark.parametrize("body", [{}, {"text": "other"}, {"rate_hz": 1, "id": "x"}])
-def test_changes_are_of_numbers_only(body):
+def test_text_and_options_are_changed():
+    assert changes_of({"text": " Is it Ada? "}, PERSON) == {"text": "Is it Ada?"}
+    pick = Question("pick", "Which?", kind="choice", options=("a", "b"))
+    assert changes_of({"options": ["a", "c"]}, pick) == {"options": ("a", "c")}
+    with pytest.raises(QuestionError, match="2 to 26"):
+        changes_of({"options": ["a"]}, pick)
+
+
+@pytest.mark.parametrize("body", [{}, {"tier": "vlm"}, {"rate_hz": 1, "id": "x"}])
+def test_nothing_else_is_changed(body):
     with pytest.raises(BodyError):
         changes_of(body, PERSON)
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
+import shlex
 import signal
 from contextlib import ExitStack, contextmanager
 from urllib.request import urlopen
 
 import pytest
+import yaml
 from viewer_site import decision, picture, site
 from waiting import wait_for
 
-from vlm_decisions.questions import Question
+from vlm_decisions.questions import Question, QuestionBook
 from vlm_decisions.runtime.statistics import Percentiles
+from vlm_decisions.runtime.system import Status, System
 from vlm_decisions.viewer.browser import BrowserError, opened
 from vlm_decisions.viewer.server import Server
-from vlm_decisions.viewer.source import OVERLAY, System
+from vlm_decisions.viewer.source import CAMERA, OVERLAY
 
 WAIT_MS = 60_000
 EVIL = "<img src=x onerror=\"document.title='hit'\"><script>document.title='hit'</script>"
@@ -97,8 +101,8 @@ def test_text_is_text(viewer, page):
     viewer.board.decision(decision("pick", EVIL[:70], 0.9, probabilities=(0.9, 0.1)))
     viewer.board.decision(decision("evil", "unknown", reason=EVIL))
     viewer.board.event("event", "evil", EVIL)
-    viewer.board.link(True, EVIL)
-    viewer.board.system(System(condition="", last_error=EVIL, model=EVIL, dropped={EVIL: 1}))
+    viewer.board.system(System(state="unconfigured", failure=EVIL, last_error=EVIL, model=EVIL,
+                               dropped={EVIL: 1}, statuses=(Status(EVIL, 1, EVIL),)))
     expect(row(page, "evil").locator(".text"), "<script>")
     expect(page.locator("#banner"), "<img")
     page.wait_for_timeout(500)
@@ -124,10 +128,12 @@ def test_a_question_is_asked(viewer, page):
 
 
 @pytest.mark.parametrize(("text", "options", "name", "said", "field"), [
-    ("", None, "", "is empty", "text"), ("x" * 3000, None, "", "the limit is 500", "text"),
-    ("Is it?", None, "person", "exists already", "id"),
-    ("Is it?", None, "two words", "not a ROS name", "id"),
-    ("Which?", "one", "", "2 to 26", "options"),
+    ("", None, "", "The question is empty.", "text"),
+    ("x" * 3000, None, "", "The question has 3000 characters, the limit is 500.", "text"),
+    ("Is it?", None, "person", "There is a question named “person” already.", "id"),
+    ("Is it?", None, "two words", "The name 'two words' cannot be used. It takes letters", "id"),
+    ("Which?", "one", "", "The options must be 2 to 26 for a choice", "options"),
+    ("Is \u202eit?", None, "", "The question holds characters that turn the direction", "text"),
 ])
 def test_what_is_wrong_with_a_question_is_said(viewer, page, text, options, name, said, field):
     page.get_by_label("Question", exact=True).fill(text)
@@ -150,7 +156,7 @@ def test_rate_and_thresholds_are_edited_and_a_question_removed(viewer, page):
     dialog = page.get_by_role("dialog", name="Is a person present?")
     dialog.get_by_label("Yes from").fill("0.2")
     dialog.get_by_role("button", name="Save").click()
-    expect(dialog.get_by_role("alert"), "enter must be above exit")
+    expect(dialog.get_by_role("alert"), "“Yes from” must be above “No up to”")
     page.faults.clear()
     dialog.get_by_label("Yes from").fill("0.8")
     dialog.get_by_label("Rate, answers per second").fill("2")
@@ -175,8 +181,8 @@ def test_the_keyboard_is_enough(viewer, page):
         seen.append(page.evaluate(
             "document.activeElement.id || document.activeElement.ariaLabel || "
             "document.activeElement.name || document.activeElement.textContent.trim()"))
-    order = ["Skip to the decisions", "channel", "Edit or remove: Is a person present?",
-             "ask-text", "kind", "ask-once", "aloud"]
+    order = ["Skip to the decisions", "Save", "channel", "unknown-first",
+             "Edit or remove: Is a person present?", "ask-text", "kind", "ask-once", "aloud"]
     places = [seen.index(name) for name in order]
     assert places == sorted(places), seen
     page.locator("#ask-text").focus()
@@ -192,29 +198,350 @@ def test_the_keyboard_is_enough(viewer, page):
 
 
 def test_the_picture_comes_and_can_be_turned_off(viewer, page):
-    wait_for(lambda: viewer.source.watched[-1:] == [{OVERLAY}], 30)
-    viewer.pictures.put(OVERLAY, picture(90, (120, 160)))
+    wait_for(lambda: viewer.source.watched[-1:] == [{CAMERA}], 30)  # plain on a wide screen
+    viewer.pictures.put(CAMERA, picture(90, (120, 160)))
     page.locator("#frame[data-empty=no]").wait_for()
     assert page.locator("#picture").evaluate("image => image.naturalWidth") == 160
     expect(page.locator("#picture-note"), "160 × 120")
     page.get_by_text("Off", exact=True).click()
     wait_for(lambda: viewer.source.watched[-1] == set(), 30)
-    page.get_by_text("Plain", exact=True).click()
-    wait_for(lambda: viewer.source.watched[-1] == {"camera"}, 30)
+    page.get_by_text("Answers on it", exact=True).click()
+    wait_for(lambda: viewer.source.watched[-1] == {OVERLAY}, 30)
+
+
+def test_the_picture_is_saved(viewer, page):
+    wait_for(lambda: viewer.source.watched[-1:] == [{CAMERA}], 30)
+    viewer.pictures.put(CAMERA, picture(90, (120, 160)))
+    page.locator("#frame[data-empty=no]").wait_for()
+    page.locator("#save summary").click()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Picture, JPEG").click()
+    with open(download.value.path(), "rb") as file:
+        assert file.read(2) == b"\xff\xd8"
+
+
+def test_decisions_are_saved_from_the_menu(viewer, page):
+    viewer.board.decision(decision("person", "yes", 0.87))
+    page.locator("#save summary").click()
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Decisions, CSV").click()
+    with open(download.value.path(), encoding="utf-8") as file:
+        assert "person,yes,0.87" in file.read()
+    assert re.fullmatch(r"decisions-[0-9]{8}-[0-9]{6}\.csv", download.value.suggested_filename)
 
 
 def test_the_runtime_and_the_camera_are_shown(viewer, page):
     ms = Percentiles(12.0, 30.0, 9)
+    stages = ("vision", "ask", "total", "intake", "outside", "health", "tier_1", "tier_2", "wait")
     viewer.board.system(System(
-        state="active", model="sim_desk", tick_ms={"vision": ms, "ask": ms, "total": ms},
-        dropped={"queue": 1234}, counts={"frames": 10}, queue=2, image_rate_hz=15.0,
-        condition="no image for 2.4 s"))
+        state="active", model="sim_desk", tick_ms=dict.fromkeys(stages, ms),
+        dropped={"queue": 1234}, counts={"frames": 10, "skipped": 7}, queue=2, image_rate_hz=15.0,
+        image_age_s=0.1))
+    for name in ("dark", "bright", "blurred", "occluded"):
+        viewer.board.decision(decision(f"camera_{name}", "no", 0.1, tier=0))
     viewer.board.decision(decision("camera_frozen", "yes", 0.9, tier=0))
+    viewer.board.decision(decision("person"))
     expect(page.locator("#tick-total"), "12 ms")
     expect(page.get_by_role("row").filter(has_text="Vision"), "30 ms")
     expect(page.locator("#dropped"), "1,234")
-    expect(page.locator("#banner"), "Answers are unknown: no image for 2.4 s")
-    expect(page.locator("#health li[data-state=yes]"), "frozen")
+    expect(page.locator("#counts"), "questions put off")
+    assert page.locator("#health li").all_inner_texts() == ["Camera frozen"]
+    # Every stage has a name in words.
+    named = page.locator("#ticks th").all_inner_texts()
+    assert len(named) == 8 and all(name[0].isupper() and "_" not in name for name in named)
+    viewer.board.decision(decision("camera_frozen", "no", 0.1, tier=0))
+    expect(page.locator("#health"), "Camera: good")
+    viewer.board.link(False, "no word from /test_node")
+    expect(page.locator("#health"), "Camera: not known")
+
+
+READY = System(state="active", model="m", image_age_s=0.1, group_ms=250.0, topic="/image",
+               counts={"frames": 9})
+
+
+def test_the_state_is_honest(viewer, page):
+    viewer.board.questions([Question(f"q{n}", f"Is it {n}?") for n in range(3)])
+    viewer.board.system(System(state="configuring"))
+    for n in range(3):
+        viewer.board.decision(decision(f"q{n}", "unknown", reason="no image yet", t_end_ns=0))
+    expect(page.locator("#link"), "Loading")
+    expect(row(page, "q0"), "waiting")  # nothing is wrong with it
+    assert page.locator("#rows [data-kind=unknown]").count() == 0
+    viewer.board.system(READY)
+    expect(page.locator("#link"), "3 of 3 unknown")
+    expect(page.locator("#banner"), "No image yet.")
+    for n in range(3):
+        viewer.board.decision(decision(f"q{n}"))
+    expect(page.locator("#link"), "Live")
+    assert page.locator("#banner").is_hidden()
+    viewer.board.decision(decision("q1", "unknown", reason="no answer for 3.0 s"))
+    viewer.board.system(dataclasses.replace(READY, dropped={"queue": 3}))
+    expect(page.locator("#link"), "Overloaded, 1 of 3 unknown")
+    expect(page.locator("#banner"), "Lower the questions' rates")
+    viewer.board.system(dataclasses.replace(READY, condition="no image for 2.4 s", image_age_s=2.4))
+    expect(page.locator("#link"), "No camera")
+    expect(page.locator("#banner"), "ros2 topic hz /image")
+
+
+LISTEN = """() => {
+  window.heard = [];
+  const live = [...document.querySelectorAll(
+    '[role=status], [role=alert], output, [aria-live]:not([aria-live=off])')];
+  for (const region of live) {
+    new MutationObserver(() => {
+      const text = region.textContent.trim();
+      if (text && !region.hidden) window.heard.push(text);
+    }).observe(region, { childList: true, characterData: true, subtree: true });
+  }
+}"""
+
+
+def test_a_lost_camera_is_announced_once(viewer, page):
+    viewer.board.system(READY)
+    viewer.board.decision(decision("person"))
+    expect(page.locator("#link"), "Live")
+    page.evaluate(LISTEN)
+    for tenth in range(50):
+        age_s = 2.0 + tenth / 10
+        reason = f"no image for {age_s:.1f} s"
+        viewer.board.system(dataclasses.replace(READY, condition=reason, image_age_s=age_s))
+        viewer.board.decision(decision("person", "unknown", reason=reason))
+        page.wait_for_timeout(100)
+    assert page.evaluate("window.heard") == ["No camera."]
+
+
+def test_the_focus_stays_where_the_work_is(viewer, page):
+    viewer.source.book.add(Question("cup", "Is there a cup?"))
+    viewer.source.book.add(Question("pen", "Is there a pen?"))
+    viewer.board.questions(viewer.source.book)
+    page.get_by_label("Question", exact=True).fill("Is it?")
+    once = page.get_by_role("button", name="Ask once")
+    once.focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#ask-result"), "no, probability 0.25")
+    assert page.evaluate("document.activeElement.id") == "ask-once"
+    for removed, next_ in (("cup", "Edit or remove: Is there a pen?"),
+                           ("pen", "Edit or remove: Is a person present?"),
+                           ("person", "decisions")):
+        row(page, removed).get_by_role("button").click()
+        page.get_by_role("button", name="Remove", exact=True).click()
+        page.get_by_role("button", name="Remove for good").click()
+        row(page, removed).wait_for(state="detached")
+        page.wait_for_timeout(100)
+        assert page.evaluate(
+            "document.activeElement.ariaLabel || document.activeElement.id") == next_
+
+
+def test_the_focus_outlives_a_question_that_others_remove(viewer, page):
+    viewer.source.book.add(Question("cup", "Is there a cup?"))
+    viewer.board.questions(viewer.source.book)
+    row(page, "person").get_by_role("button").focus()
+    viewer.source.book.remove("person")
+    viewer.board.questions(viewer.source.book)
+    row(page, "person").wait_for(state="detached")
+    assert page.evaluate("document.activeElement.ariaLabel") == "Edit or remove: Is there a cup?"
+
+
+def test_an_answer_that_failed_does_not_look_like_one(viewer, page):
+    viewer.source.ask = lambda question, timeout_s: decision(
+        "ask", "unknown", reason="no image for 3 s")
+    page.get_by_label("Question", exact=True).fill("Is it?")
+    page.get_by_role("button", name="Ask once").click()
+    expect(page.locator("#ask-result"), "No answer: no image for 3 s.")
+    green = page.evaluate("getComputedStyle(document.documentElement).getPropertyValue('--yes')")
+    colour = page.locator("#ask-result").evaluate("box => getComputedStyle(box).color")
+    assert colour != hex_to_rgb(green)
+
+
+def hex_to_rgb(text):
+    value = int(text.strip().removeprefix("#"), 16)
+    return f"rgb({value >> 16}, {value >> 8 & 255}, {value & 255})"
+
+
+def test_a_row_keeps_its_height_whatever_it_says(viewer, page):
+    viewer.board.system(READY)
+    heights = set()
+    for change in ({"answer": "yes"}, {"answer": "unknown", "reason": "no answer for 3.0 s " * 9},
+                   {"answer": "uncertain"}):
+        viewer.board.decision(decision("person", **change))
+        expect(row(page, "person").locator(".answer"), change["answer"])
+        heights.add(row(page, "person").bounding_box()["height"])
+    page.wait_for_timeout(2500)  # stale by now
+    heights.add(row(page, "person").bounding_box()["height"])
+    assert len(heights) == 1
+
+
+CONTRAST = """() => {
+  const probe = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
+  const rgba = (colour) => {
+    probe.clearRect(0, 0, 1, 1);
+    probe.fillStyle = colour;
+    probe.fillRect(0, 0, 1, 1);
+    return [...probe.getImageData(0, 0, 1, 1).data].map((v) => v / 255);
+  };
+  const over = (top, under) => [0, 1, 2].map((i) => top[i] * top[3] + under[i] * (1 - top[3]));
+  const light = (rgb) => rgb.map((v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const out = {};
+  for (const name of ['.answer', '.value', '.age span', '.rate span', '.tier', '.options li',
+                      '.mono']) {
+    for (const element of document.querySelectorAll(`#rows ${name}`)) {
+      if (!element.textContent.trim()) continue;
+      let opacity = 1;
+      const layers = [];
+      for (let up = element; up; up = up.parentElement) {
+        const style = getComputedStyle(up);
+        opacity *= style.opacity;
+        layers.unshift(rgba(style.backgroundColor));
+      }
+      const ground = layers.reduce((under, top) => over(top, under), [1, 1, 1]);
+      const ink = rgba(getComputedStyle(element).color);
+      const [a, b] = [light(over([...ink.slice(0, 3), ink[3] * opacity], ground)), light(ground)];
+      const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+      out[name] = Math.min(out[name] ?? 99, ratio);
+    }
+  }
+  return out;
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_old_answers_can_be_read(browser, viewer, scheme):
+    viewer.source.book.add(Question("pick", "Which?", kind="choice", options=("a", "b")))
+    viewer.board.questions(viewer.source.book)
+    viewer.board.system(READY)
+    with page_of(browser, viewer.port, color_scheme=scheme) as page:
+        viewer.board.decision(decision("pick", "a", 0.9, probabilities=(0.9, 0.1)))
+        viewer.board.decision(decision("person"))
+        page.locator("tr.stale").nth(1).wait_for()
+        page.wait_for_timeout(2000)  # the mark of a change fades
+        ratios = page.evaluate(CONTRAST)
+        assert len(ratios) == 7 and min(ratios.values()) >= 4.5, ratios
+
+
+def test_the_count_is_that_of_the_filter(viewer, page):
+    for n in range(11):
+        viewer.source.book.add(Question(f"cup_{n}", f"Is there a cup {n}?"))
+    viewer.board.questions(viewer.source.book)
+    expect(page.locator("#count"), "12")
+    page.get_by_placeholder("Filter").fill("cup 1")
+    expect(page.locator("#count"), "2 of 12")
+    page.get_by_placeholder("Filter").fill("zzz")
+    expect(page.locator("#count"), "0 of 12")
+    expect(page.locator("#no-match"), "No question")
+
+
+def test_unknown_comes_first_where_that_is_wanted(viewer, page):
+    for n in range(4):
+        viewer.source.book.add(Question(f"q{n}", f"Is it {n}?"))
+    viewer.board.questions(viewer.source.book)
+    viewer.board.system(READY)
+
+    def answer(unknown):
+        for question in viewer.source.book:
+            kind = "unknown" if question.id == unknown else "yes"
+            viewer.board.decision(decision(question.id, kind, reason="late"))
+
+    def order():
+        return page.locator("#rows tr").evaluate_all("rows => rows.map((row) => row.dataset.id)")
+
+    answer("q2")
+    expect(row(page, "q2").locator(".answer"), "unknown")
+    assert order() == ["person", "q0", "q1", "q2", "q3"]
+    page.get_by_label("Unknown first").check()
+    assert order() == ["q2", "person", "q0", "q1", "q3"]
+    answer("q3")
+    wait_for(lambda: answer("q3") or order() == ["q3", "person", "q0", "q1", "q2"], 20)
+    page.get_by_label("Unknown first").uncheck()
+    assert order() == ["person", "q0", "q1", "q2", "q3"]
+
+
+def test_ask_is_one_jump_away_on_a_phone(browser, viewer):
+    with page_of(browser, viewer.port, width=390, height=844) as page:
+        for n in range(20):
+            viewer.source.book.add(Question(f"q{n}", f"Is it {n}?"))
+        viewer.board.questions(viewer.source.book)
+        row(page, "q19").wait_for()
+        page.get_by_role("link", name="Ask", exact=True).click()
+        assert page.evaluate("document.activeElement.id") == "ask-text"
+        box = page.locator("#ask-text").bounding_box()
+        assert 0 <= box["y"] and box["y"] + box["height"] <= 844
+
+
+def test_text_and_options_are_edited_in_place(viewer, page):
+    viewer.source.book.add(Question("pick", "Which?", kind="choice", options=("a", "b"), ema=0.5))
+    viewer.board.questions(viewer.source.book)
+    row(page, "pick").get_by_role("button").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Text").fill("Which one?")
+    expect(dialog, "begin anew")
+    dialog.get_by_label("Choices").fill("a\nc\nd")
+    dialog.get_by_role("button", name="Save").click()
+    expect(row(page, "pick"), "Which one?")
+    question = viewer.source.book.get("pick")
+    assert question == Question("pick", "Which one?", kind="choice", options=("a", "c", "d"),
+                                ema=0.5)
+
+
+def test_thresholds_are_dragged_on_what_was_seen(viewer, page):
+    expect(row(page, "person"), "waiting")
+    for p in (0.2, 0.7, 0.3, 0.8, 0.2):  # over .65 and under .35 by turns
+        viewer.board.decision(decision("person", "yes" if p > 0.5 else "no", p))
+        expect(row(page, "person").locator(".value"), f"{p:.2f}")
+        page.wait_for_timeout(600)
+    row(page, "person").get_by_role("button").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog, "would have changed 4 times.")
+    enter = dialog.get_by_role("slider", name="Threshold for yes")
+    plot, box = dialog.locator(".plot").bounding_box(), enter.bounding_box()
+    page.mouse.move(box["x"] + 100, box["y"] + box["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 100, plot["y"] + 0.25 * plot["height"], steps=4)
+    page.mouse.up()
+    assert float(dialog.locator("#edit-enter").input_value()) == pytest.approx(0.75, abs=0.02)
+    expect(dialog, "would have changed twice; with the old values 4 times.")
+    for _ in range(10):
+        page.keyboard.press("ArrowUp")
+    assert float(enter.get_attribute("aria-valuenow")) == pytest.approx(0.85, abs=0.02)
+    expect(dialog, "would have changed 0 times; with the old values 4 times.")
+    dialog.get_by_role("button", name="Save").click()
+    wait_for(lambda: viewer.source.book.get("person").enter == pytest.approx(0.85, abs=0.02), 20)
+
+
+def test_lines_to_use_a_question_elsewhere(browser, viewer):
+    viewer.source.kind = "ros"
+    viewer.source.book.add(Question("pick", "Isn't it?", kind="choice", options=("a", "b: c"),
+                                    rate_hz=2.0))
+    viewer.board.questions(viewer.source.book)
+    with page_of(browser, viewer.port, permissions=["clipboard-read", "clipboard-write"]) as page:
+        row(page, "pick").get_by_role("button").click()
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_text("Use it elsewhere").click()
+        dialog.get_by_role("button", name="Copy: Its decisions").click()
+        expect(page.locator("#said"), "Copied: Its decisions.")
+        assert page.evaluate("navigator.clipboard.readText()") == (
+            "ros2 topic echo /test_node/decisions/pick")
+        call = dialog.get_by_role("textbox", name="Ask it once").input_value()
+        program, *_, request = shlex.split(call)
+        assert program == "ros2" and yaml.safe_load(request) == {
+            "text": "Isn't it?", "options": ["a", "b: c"], "timeout_s": 5.0}
+        entry = dialog.get_by_role("textbox", name="Its entry").input_value()
+        assert list(QuestionBook.loads(entry)) == [viewer.source.book.get("pick")]
+
+
+def test_a_flapping_answer_is_one_line(viewer, page):
+    for number in range(30):
+        viewer.board.decision(decision("person", "yes" if number % 2 else "no"))
+    expect(page.get_by_role("list", name="Events"), "29 changes")
+    assert page.get_by_role("list", name="Events").get_by_role("listitem").count() == 4
+
+
+def test_changes_are_shown_over_the_picture_for_a_while(viewer, page):
+    viewer.board.decision(decision("person", "no"))
+    expect(row(page, "person").locator(".answer"), "no")
+    viewer.board.decision(decision("person", "yes"))
+    expect(page.locator("#chips"), "person no → yes")
+    page.locator("#chips li").wait_for(state="detached")
 
 
 @pytest.mark.parametrize("width", [360, 820, 1180, 1600])
@@ -244,13 +571,17 @@ def test_it_comes_back_by_itself(browser):
             row(page, "person").wait_for()
             first.server.stop()
             expect(page.locator("#link"), "Not connected")
+            page.get_by_label("Question", exact=True).fill("Is it?")
+            page.get_by_role("button", name="Keep asking").click()
+            expect(page.locator("#ask-error"), "The viewer does not answer.")
             second = Server(port=port)
             first.source.book.add(Question("cup", "Is there a cup?"))
             first.board.questions(first.source.book)
             second.start(first.app.asgi)
             try:
                 row(page, "cup").wait_for()
-                expect(page.locator("#link"), "Live")
+                expect(page.locator("#link"), "Starting")
+                assert page.locator("#ask-error").inner_text() == ""  # said of another time
             finally:
                 second.stop()
             page.faults.clear()  # the browser notes each connection that failed

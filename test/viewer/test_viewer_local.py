@@ -99,6 +99,8 @@ def test_it_shows_and_acts_as_the_node_does():
         wait_for(lambda: film.answer("it_raining") == "yes")
         assert film.call("PATCH", "/api/questions/it_raining", {"rate_hz": 1})[0] == 200
         assert film.runtime.questions()[-1].rate_hz == 1.0
+        assert film.call("PATCH", "/api/questions/it_raining", {"text": "Is it wet?"})[0] == 200
+        assert film.runtime.questions()[-1].text == "Is it wet?"
         status, reply = film.call("POST", "/api/ask", {"text": "Is it?"})
         assert status == 200 and reply["answer"] == "yes"
         assert film.call("DELETE", "/api/questions/it_raining")[0] == 200
@@ -143,19 +145,30 @@ def test_pictures_come(channel):
             assert until(live, lambda m: isinstance(m, bytes))[:2] == b"\xff\xd8"
 
 
-def test_its_names_of_stages_are_those_of_diagnostics():
-    pytest.importorskip("rclpy", reason="rclpy is not installed")
-    from vlm_decisions.ros.diagnostics import Diagnostics, NodeState
-    from vlm_decisions.ros.viewer_source import system_of as of_diagnostics
-    from vlm_decisions.viewer.runtime_source import system_of as of_stats
+def test_while_the_model_loads_nothing_is_called_unknown():
+    release = threading.Event()
 
-    with Filmed() as film:
-        wait_for(lambda: "ask" in film.runtime.stats().tick_ms)
-        stats = film.runtime.stats()
-    told = of_diagnostics(Diagnostics("n").report(NodeState("active", runtime=stats)), 1.0)
-    own = of_stats(stats, 1.0)
-    assert set(own.tick_ms) == set(told.tick_ms) and set(own.counts) == set(told.counts)
-    assert set(own.age_ms) == set(told.age_ms) and own.dropped == told.dropped
+    def load():
+        release.wait(30)
+        return FakeModel()
+
+    viewer = LocalViewer("film.mp4", lambda message: None, port=0)
+    runtime = Runtime(load, QuestionBook(BOOK))
+    viewer.start(runtime)
+    runtime.start()
+    try:
+        def state():
+            return call(viewer.server.port, "GET", "/api/state")[1]
+
+        wait_for(lambda: state()["state"]["kind"] == "loading")
+        time.sleep(0.6)  # a few of the checks for stale answers
+        assert "rows" not in state() and "events" not in state()
+        release.set()
+        wait_for(lambda: state()["state"]["kind"] == "no_camera")  # it has loaded, nothing films
+    finally:
+        release.set()
+        viewer.stop()
+        runtime.stop()
 
 
 def run(*arguments: object) -> subprocess.Popen:

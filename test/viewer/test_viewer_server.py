@@ -13,6 +13,7 @@ from waiting import wait_for
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from vlm_decisions.viewer import live as live_module
+from vlm_decisions.viewer import server as server_module
 from vlm_decisions.viewer.bodies import MAX_BODY
 from vlm_decisions.viewer.server import Server, ServerError
 from vlm_decisions.viewer.source import CAMERA, SourceError, Unavailable
@@ -62,8 +63,10 @@ def test_questions_are_added_changed_asked_and_removed(viewer):
         "text": "Is the <b>door</b> open?", "id": "door"})
     assert (status, reply) == (201, {"message": "added 'door'", "id": "door"})
     assert viewer.source.book.get("door").text == "Is the <b>door</b> open?"
-    status, reply = viewer.call("PATCH", "/api/questions/door", {"rate_hz": 2, "enter": 0.9})
+    status, reply = viewer.call("PATCH", "/api/questions/door", {
+        "rate_hz": 2, "enter": 0.9, "text": "Is it open?"})
     assert status == 200 and reply == {"message": "changed 'door'"}
+    assert viewer.source.book.get("door").text == "Is it open?"
     assert viewer.source.book.get("door").enter == 0.9
     status, reply = viewer.call("POST", "/api/ask", {"text": "Is it?"})
     assert status == 200 and (reply["answer"], reply["p"]) == ("no", 0.25)
@@ -82,6 +85,7 @@ def test_questions_are_added_changed_asked_and_removed(viewer):
     ("PATCH", "/api/questions/person", {}, "nothing to change", None),
     ("PATCH", "/api/questions/nobody", {"enter": 0.9}, "no question 'nobody'", None),
     ("DELETE", "/api/questions/nobody", None, "no question 'nobody'", None),
+    ("POST", "/api/questions", {"text": "Q?", "id": ["a"]}, "must be text", "id"),
     ("POST", "/api/ask", {"text": "nothing?"}, "4 asks are waiting", None),
 ])
 def test_what_is_wrong_is_said_once_in_the_log(viewer, method, path, body, said, field):
@@ -208,6 +212,70 @@ def test_too_many_pages_are_told(monkeypatch):
         with pytest.raises(InvalidStatus, match="403"), viewer.live():
             pass
         assert viewer.call("GET", "/")[0] == 200
+
+
+def ended(connection: socket.socket) -> bool:
+    """Whether the server has closed a connection."""
+    connection.setblocking(False)
+    try:
+        return connection.recv(65_536) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n"])
+def test_connections_that_only_wait_are_let_go(monkeypatch, sent):
+    monkeypatch.setattr(server_module, "REQUEST_S", 0.5)
+    with site() as viewer, ExitStack() as stack:
+        idle = [stack.enter_context(socket.create_connection(("127.0.0.1", viewer.port)))
+                for _ in range(20)]
+        for connection in idle:
+            connection.sendall(sent)
+        live = stack.enter_context(viewer.live())  # one that is used stays
+        until(live, is_state)
+        wait_for(lambda: all(map(ended, idle)))
+        viewer.board.decision(decision("person", p=0.55))
+        until(live, lambda m: is_state(m) and m.get("rows"))
+
+
+def test_a_second_request_that_never_comes_whole_is_let_go(monkeypatch):
+    monkeypatch.setattr(server_module, "REQUEST_S", 0.5)
+    with site() as viewer, socket.create_connection(("127.0.0.1", viewer.port)) as connection:
+        connection.sendall(b"GET /static/icon.svg HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert connection.recv(100).startswith(b"HTTP/1.1 200")
+        connection.sendall(b"GET / HT")
+        wait_for(lambda: ended(connection))
+
+
+def test_a_body_that_never_comes_is_refused(monkeypatch):
+    from vlm_decisions.viewer import app
+
+    monkeypatch.setattr(app, "BODY_S", 0.3)
+    with site() as viewer, socket.create_connection(("127.0.0.1", viewer.port)) as connection:
+        connection.sendall(b"POST /api/ask HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+                           b"Content-Type: application/json\r\nContent-Length: 50\r\n\r\n{")
+        connection.settimeout(20)
+        assert b"400" in connection.recv(100).split(b"\r\n")[0]
+
+
+def test_connections_are_limited(monkeypatch):
+    monkeypatch.setattr(server_module, "MAX_CONNECTIONS", 30)
+    with site() as viewer, ExitStack() as stack:
+        many = [stack.enter_context(socket.create_connection(("127.0.0.1", viewer.port)))
+                for _ in range(60)]
+        wait_for(lambda: sum(map(ended, many)) == 30)
+        for connection in many:
+            connection.close()
+        wait_for(lambda: reachable(viewer))
+
+
+def reachable(viewer) -> bool:
+    try:
+        return viewer.call("GET", "/api/state")[0] == 200
+    except OSError:
+        return False
 
 
 def test_a_port_in_use_is_named():

@@ -14,7 +14,7 @@ from waiting import wait_for
 
 from vlm_decisions.viewer.browser import BrowserError, find_browser, opened, screenshot
 from vlm_decisions.viewer.server import Server
-from vlm_decisions.viewer.source import OVERLAY
+from vlm_decisions.viewer.source import CAMERA
 
 
 def browser_or_skip() -> None:
@@ -56,7 +56,7 @@ def test_a_picture_of_the_page(tmp_path, dark):
         viewer.board.decision(decision("person"))
         # Pictures come for as long as somebody looks, as they do from a node.
         viewer.source.watch = lambda channels: [
-            viewer.pictures.put(OVERLAY, picture(128)) for _ in channels]
+            viewer.pictures.put(CAMERA, picture(128)) for _ in channels]
         viewer.pictures.on_watch = viewer.source.watch
         screenshot(f"http://127.0.0.1:{viewer.port}", str(path), width=800, height=600, dark=dark,
                    after_s=0.1)

@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     from ..files import resources
     from ..files.atomic import write_json
     from ..frames import NS
-    from ..lab.replay.bench import bench_replay, fast_player, headed
+    from ..lab.replay.bench import bench_replay, fast_player, questions_with_head
     from ..lab.replay.modes import chosen
     from ..lab.replay.report import write_report
     from ..questions import QuestionBook, questions_path
@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
         from ..engine.engine import Engine
 
         engine = Engine.load(options.model)
-        heads = headed(engine, book, folders)
+        heads = questions_with_head(engine, book, folders)
         span_s = (recording.truth.end_ns - recording.truth.start_ns) / NS
         latency = "realtime" if options.realtime else options.latency
         if options.realtime:
@@ -86,7 +86,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _show(bar: Any, mode: str, seconds: float) -> None:
-    """Let the bar show how much of the recording was played in a mode."""
+    """Show on the bar how much of the recording was played in a mode."""
+    if bar.disable:
+        return  # not on a terminal
     if bar.desc != f"{mode}: ":
         bar.reset()
         bar.set_description(mode)

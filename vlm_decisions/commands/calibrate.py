@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from .arguments import Commands, positive
+from .arguments import Commands, not_negative, positive
 from .sources import add_sources, count, heads_for, names, recordings_of, refuse_labels
 
 
@@ -27,6 +27,8 @@ def add(commands: Commands) -> None:
     fit.add_argument("--flicker", type=positive, default=0.5, metavar="C",
                      help="cost of a change to a wrong answer; a missed event costs 1 "
                      "[%(default)s]")
+    fit.add_argument("--tolerance", type=not_negative, default=0.5, metavar="S",
+                     help="seconds of a wrong answer that cost nothing [%(default)s]")
     fit.add_argument("--json", metavar="F", help="write what is printed")
     add_sources(fit)
 
@@ -34,6 +36,7 @@ def add(commands: Commands) -> None:
         from ..engine.engine import Engine
         from ..files.atomic import write_json
         from ..learn.calibrate import calibrate, print_calibration
+        from ..learn.thresholds import Costs
 
         recordings = recordings_of(options)
         if not recordings:
@@ -42,8 +45,8 @@ def add(commands: Commands) -> None:
         result = calibrate(
             options.model, options.questions, options.out or options.questions,
             recordings=recordings, labels_file=options.labels, clips=options.clips,
-            heads=heads_for(options, engine), skip=options.skip, patience_s=options.patience,
-            flicker=options.flicker, cache=options.cache,
+            heads=heads_for(options, engine), skip=options.skip,
+            costs=Costs(options.patience, options.flicker, options.tolerance), cache=options.cache,
             skip_unlabelled=options.skip_unlabelled, engine=engine)
         print_calibration(result)
         if options.json:

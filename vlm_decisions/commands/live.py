@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 WINDOW = "vlm_decisions"
 
+END_S = 30.0
+"""At the end, a slow model has this long to finish the group in work."""
+
 
 def make_book(questions: str | None, texts: Sequence[str]) -> QuestionBook:
     """Load the standing questions and add one per text, with ids ask_1, ask_2, ..."""
@@ -67,11 +70,6 @@ def run_live(source: str, *, model: str = "sim_desk", questions: str | None = "d
     watch = _Watch(view and _display())
     writer = DecisionLog(log) if log else None
 
-    def decided(decision: Decision) -> None:
-        watch.take(decision)
-        if writer:
-            writer.write(decision)
-
     said: set[str] = set()
 
     def complain(message: str) -> None:
@@ -79,8 +77,9 @@ def run_live(source: str, *, model: str = "sim_desk", questions: str | None = "d
             said.add(message)
             print(message, file=sys.stderr)
 
-    runtime = Runtime(load, book, on_decision=decided, on_error=complain, settings=settings,
+    runtime = Runtime(load, book, on_decision=watch.take, on_error=complain, settings=settings,
                       head_paths=[resources.share_dir() / "heads"])
+    unlisten = runtime.listen(writer.write) if writer else lambda: None
     runtime.start()
     try:
         if viewer:
@@ -96,7 +95,9 @@ def run_live(source: str, *, model: str = "sim_desk", questions: str | None = "d
     finally:
         if viewer:
             viewer.stop()
-        runtime.stop()
+        if not runtime.stop(END_S):
+            print(f"the model did not end within {END_S:g} s", file=sys.stderr)
+        unlisten()  # what is answered after that has no log
         watch.close()
         if writer:
             writer.close()

@@ -1,1 +1,1 @@
-"""Files: written whole or not at all, YAML with line numbers, and what comes with the package."""
+"""Atomic writes, YAML with line numbers, and the files that come with the package."""

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Write files completely or not at all."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from typing import IO, Any
 
 @contextmanager
 def replacing(path: str | os.PathLike) -> Iterator[IO[bytes]]:
-    """
-    Open a file for writing that takes the place of `path` when the block ends without an error.
+    """Open a file for writing that replaces `path` when the block ends without an error.
 
-    Else `path` stays as it was. A link stays a link, and the permissions of a file that is replaced
-    stay its own. Raises OSError.
+    Otherwise `path` is unchanged. A link stays a link, and a file that is replaced keeps its
+    permissions. Raises OSError.
     """
     target = Path(os.path.realpath(path))
     mode = target.stat().st_mode & 0o777 if target.exists() else 0o644

@@ -1,8 +1,8 @@
 """Find the files that come with the package: config/, heads/, launch/, and the models.
 
-One rule for every way of installing, without ROS: the share folder is the nearest folder above
-this file that holds ``share/vlm_decisions/package.xml`` (pip, colcon, a system package), or, in
-a source tree, the tree itself, recognised by its own ``package.xml``.
+There is one rule for every way of installing, without ROS: the share folder is the nearest folder
+above this file that holds ``share/vlm_decisions/package.xml`` (pip, colcon, a system package). In a
+source tree it is the tree itself, recognised by its ``package.xml``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ PACKAGE = "vlm_decisions"
 
 
 class ResourceError(FileNotFoundError):
-    """A file or folder of the package is not where the installation should have put it."""
+    """A file or folder of the package is missing from the installation."""
 
 
 def package_dir() -> Path:
@@ -24,9 +24,8 @@ def package_dir() -> Path:
 def share_dir(start: Path | None = None) -> Path:
     """Return the folder that holds ``config/``, ``heads/``, ``launch/``, ``msg/`` and ``srv/``.
 
-    ``start`` is the Python package's folder and is given only by tests.
-
-    Raises ResourceError, naming the folders looked at, when there is none.
+    ``start`` is the Python package's folder; only tests give it. Raises ResourceError that names
+    the folders searched if there is none.
     """
     package = package_dir() if start is None else start
     parent = package.parent
@@ -45,7 +44,7 @@ def share_dir(start: Path | None = None) -> Path:
 def share_file(*parts: str) -> Path:
     """Return the path of an existing file or folder below the share folder.
 
-    Raises ResourceError, naming the path, when it does not exist.
+    Raises ResourceError that names the path if it does not exist.
     """
     path = share_dir().joinpath(*parts)
     if not path.exists():

@@ -1,4 +1,4 @@
-"""YAML sections of records, each key with its line, so that errors can name it.
+"""Read sections of records from YAML, with the line of each key, so that errors can name it.
 
 YAML cuts an unquoted text at " #", ends it at a comma inside braces, and reads 12:30 as 750. Texts
 that it would change are refused here, with the line and the advice to quote them.
@@ -20,20 +20,23 @@ QUOTE = "quote the text"
 _REST_OF_LINE = re.compile(r"[^\r\n\x85\u2028\u2029]*")
 
 
-class RecordError(ValueError):
-    """YAML that does not hold the records wanted; the message begins with source and line."""
+class YamlRecordError(ValueError):
+    """YAML that does not hold the wanted records. The message begins with source and line."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """
-    What a record may hold: values are scalars or lists of scalars, read as by safe_load.
+    """What a record may hold. Values are scalars or lists of scalars, read as by safe_load.
 
-    - `known`: every key. `texts`: keys of free text, which must be text for YAML as well, without
-      a comment behind it on its line. `strings`: keys that must be text for YAML, such as ids.
-      `literals`: keys whose scalars are taken as they are written, so that a bare `yes` or `on` is
-      that word. `tables`: keys that hold a mapping of names to literals, or lists of them.
-      `nested`: keys that hold a list of records of their own.
+    Attributes:
+        known: every key.
+        texts: keys of free text. It must also be text for YAML, without a comment after it on its
+            line.
+        strings: keys that must be text for YAML, such as ids.
+        literals: keys whose scalars are taken as they are written: a bare `yes` or `on` is that
+            word.
+        tables: keys that hold a mapping of names to literals, or to lists of them.
+        nested: keys that hold a list of records of their own.
     """
 
     known: tuple[str, ...]
@@ -46,7 +49,13 @@ class Shape:
 
 @dataclass(frozen=True)
 class Record:
-    """One mapping: its values, and the line (from 1) of each key and of its beginning."""
+    """One mapping.
+
+    Attributes:
+        values: by key.
+        lines: the line of each key, from 1.
+        line: the line at which the mapping begins.
+    """
 
     values: dict[str, Any]
     lines: dict[str, int]
@@ -56,17 +65,24 @@ class Record:
 def read_sections(
     text: str, source: str, shapes: Mapping[str, Shape]
 ) -> dict[str, list[Record]]:
-    """
-    Read a mapping of sections to lists of records; a bare list is the first section.
+    """Read a mapping of sections to lists of records; a bare list is the first section.
 
-    Every section of `shapes` is in the result. Raises RecordError for what is not YAML, keys that
-    are not known or appear twice, and other shapes.
+    Args:
+        text: the YAML text.
+        source: its name in errors.
+        shapes: of the records, by section.
+
+    Returns:
+        Records by section; every section of `shapes` is there.
+
+    Raises:
+        YamlRecordError: text that is not YAML, keys that are unknown or appear twice, other types.
     """
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except (yaml.YAMLError, RecursionError) as error:
-        raise RecordError(f"{source}:{_syntax_error(error)}") from error
-    reader = _Reader(text, source)
+        raise YamlRecordError(f"{source}:{_syntax_error(error)}") from error
+    reader = _RecordReader(text, source)
     nodes = reader.sections(root, tuple(shapes))
     return {
         name: [reader.record(node, shape) for node in reader.items(nodes.get(name), name)]
@@ -75,7 +91,7 @@ def read_sections(
 
 
 def unknown_key(name: Any, known: Sequence[str]) -> str:
-    """Return what to say of a key that is not known, with the nearest one that is."""
+    """Return the message about an unknown key, with the nearest known one."""
     near = difflib.get_close_matches(str(name), known, n=1)
     hint = f", did you mean '{near[0]}'?" if near else f" (known: {', '.join(known)})"
     return f"unknown key '{name}'{hint}"
@@ -90,7 +106,7 @@ def _syntax_error(error: Exception) -> str:
     return f"{line}not valid YAML: {problem} (a text that holds : # , ? or brackets: {QUOTE})"
 
 
-class _Reader:
+class _RecordReader:
     """Turns the nodes of one YAML text into records."""
 
     def __init__(self, text: str, source: str) -> None:
@@ -188,10 +204,10 @@ class _Reader:
         return node.value
 
     def _refuse_cut(self, node: yaml.Node, free: bool) -> None:
-        """Refuse an unquoted text that YAML has taken a part of as a comment or a tag.
+        """Refuse an unquoted text of which YAML has taken a part for a comment or a tag.
 
-        After a single word a comment is usual; only one without a blank behind the # ("shelf #3")
-        is taken for a part of the word.
+        A comment after a single word is usual. Only one without a space after the # ("shelf #3") is
+        taken for a part of the word.
         """
         if not isinstance(node, yaml.ScalarNode) or node.style is not None:
             return
@@ -206,8 +222,10 @@ class _Reader:
         if free and self._text.startswith("!", node.start_mark.index):
             raise self._error(node, f"YAML takes the ! for the beginning of a tag: {QUOTE}")
 
-    def _error(self, node: yaml.Node, message: str, mark: yaml.Mark | None = None) -> RecordError:
-        return RecordError(f"{self._source}:{_line(mark or node.start_mark)}: {message}")
+    def _error(
+        self, node: yaml.Node, message: str, mark: yaml.Mark | None = None
+    ) -> YamlRecordError:
+        return YamlRecordError(f"{self._source}:{_line(mark or node.start_mark)}: {message}")
 
     def _constructed(self, node: yaml.Node) -> Any:
         if not isinstance(node, yaml.ScalarNode):

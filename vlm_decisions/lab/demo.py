@@ -36,20 +36,29 @@ START_S = 60.0  # the model is loaded and the first decision published well with
 
 
 class DemoError(RuntimeError):
-    """The demo could not run; the message says which part failed."""
+    """The demo could not run. The message says which part failed."""
 
 
 def run_demo(duration_s: float = 30.0, seed: int = 0, width: int = 640, height: int = 480,
              fps: float = 16.0, questions: str = "desk", quiet: bool = False,
              picture: str | None = None) -> dict[str, Any]:
-    """Run the camera and the node for `duration_s` of the desk and return the summary.
+    """Run the camera and the node for `duration_s` and return the summary.
 
-    `seed` picks the desk, `width`, `height` and `fps` are the camera's, `questions` is a shipped
-    set or a YAML file for the node, `quiet` leaves the live table out, `picture` is a file to save
-    the last overlay image to. Raises QuestionError or ParameterError for unusable questions,
-    DemoError when a process ends early or no decision arrives.
+    Args:
+        duration_s: seconds of decisions.
+        seed: of the desk.
+        width: of the camera's images.
+        height: of the camera's images.
+        fps: of the camera.
+        questions: shipped set or YAML file for the node.
+        quiet: no live table.
+        picture: file to save the last overlay image to.
+
+    Raises:
+        QuestionError, ParameterError: questions that cannot be used.
+        DemoError: a process ends early, or no decision arrives.
     """
-    book = Keeper(questions).load()  # the node would say the same, and wait for better ones
+    book = Keeper(questions).load()  # fail now: the node would wait for other questions
     stay_private()
     camera = ["sim_camera", f"seed:={seed}", f"width:={width}",
               f"height:={height}", f"fps:={fps}", "loop:=true"]
@@ -73,8 +82,8 @@ def run_demo(duration_s: float = 30.0, seed: int = 0, width: int = 640, height: 
     return summarise(watch.decisions, truth_of_rows(watch.told), book)
 
 
-class _Watch:
-    """Subscribes to the decisions and the truth; everything is kept in order of arrival."""
+class _DemoListener:
+    """Stores the decisions and the truth in order of arrival."""
 
     def __init__(self, overlay: bool) -> None:
         self.told: list[TruthRow] = []
@@ -92,11 +101,11 @@ class _Watch:
             MatchingSubscription(self.node, Image, "decision_node/overlay", self._drawn, depth=1)
 
     def ready(self) -> bool:
-        """Whether the node is there and publishes."""
+        """Return whether the node publishes."""
         return self.node.count_publishers("decision_node/decisions") > 0
 
     def wait(self, process: subprocess.Popen, name: str, ready: Callable[[], bool]) -> None:
-        """Spin until `ready`; raises DemoError when `process` ends or nothing comes of it."""
+        """Spin until `ready`. Raises DemoError if `process` ends or nothing arrives."""
         end = time.monotonic() + START_S
         while not ready():
             check_process(process, name)
@@ -105,7 +114,7 @@ class _Watch:
             self.spin(0.1)
 
     def spin(self, timeout_s: float) -> None:
-        """Take what has arrived, waiting at most `timeout_s` for the first."""
+        """Process what has arrived for `timeout_s`."""
         end = time.monotonic() + timeout_s
         while (left := end - time.monotonic()) > 0:
             rclpy.spin_once(self.node, timeout_sec=left)
@@ -113,7 +122,7 @@ class _Watch:
     def _decided(self, msg: Any) -> None:
         decision = decision_from_msg(msg)
         if not self.told:
-            return  # before the camera: nothing to judge
+            return  # before the camera there is no truth
         self.decisions.append(decision)
         self.newest[decision.question_id] = decision
         times = self._times.setdefault(decision.question_id, deque(maxlen=12))
@@ -122,14 +131,14 @@ class _Watch:
             self.rates[decision.question_id] = (len(times) - 1) * 1e9 / (times[-1] - times[0])
 
     def answer(self, question_id: str, t_ns: int) -> str | None:
-        """Return the right answer of late to a question, None where it is not known."""
+        """Return the right answer to a question in the last seconds, None if it is not known."""
         return truth_of_rows(self.told[-RECENT_ROWS:]).answer(question_id, t_ns)
 
     def _drawn(self, msg: Any) -> None:
         self._overlay = msg
 
     def save_overlay(self, path: str) -> None:
-        """Write the newest overlay image; raises DemoError where none came."""
+        """Write the newest overlay image. Raises DemoError if there is none."""
         if self._overlay is None:
             raise DemoError("no overlay image came from decision_node")
         if not cv2.imwrite(path, image_to_rgb(self._overlay)[..., ::-1]):
@@ -142,10 +151,10 @@ class _Watch:
 
 
 @contextmanager
-def _watcher(overlay: bool) -> Iterator[_Watch]:
+def _watcher(overlay: bool) -> Iterator[_DemoListener]:
     rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
     try:
-        watch = _Watch(overlay)
+        watch = _DemoListener(overlay)
         try:
             yield watch
         finally:

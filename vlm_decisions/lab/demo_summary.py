@@ -1,4 +1,4 @@
-"""What a demo shows at its end: decisions against the truth of the simulated desk."""
+"""The summary of a demo: decisions against the truth of the simulated desk."""
 
 from __future__ import annotations
 

@@ -1,13 +1,14 @@
-"""`vlm-decisions calibrate`: fit questions to what a camera shows, or to the simulated desk.
+"""`vlm-decisions calibrate`: fit questions to a user's recordings, or to the simulated desk.
 
-A model's P(yes) ranks better than it decides. Platt scaling of the yes/no logit difference corrects
-the language model's, per question: P(yes) = sigmoid(scale * difference + bias). (Heads have a
-temperature of their own, and are left alone.) Then `enter` and `exit` are fitted on the cost of
-late, missed and false answers (see `thresholds`), on the smoothed P(yes) of whatever tier answers.
+A model's P(yes) ranks well but is often badly calibrated. Platt scaling of the yes/no logit
+difference corrects the language model, per question: P(yes) = sigmoid(scale * difference + bias).
+(Heads have a temperature of their own, and are not changed.) Then `enter` and `exit` are fitted to
+the cost of late, missed and false answers (see `thresholds`), on the smoothed P(yes) of the tier
+that answers.
 
-Each question is fitted on two thirds of the sources. Both fits are drawn towards the question's
-present values, the more so the less data there is. What does not improve the third of the sources
-that was held out is not changed.
+Each question is fitted on two thirds of the sources. Both fits are regularised towards the
+question's present values, the more so the less data there is. Values that do not improve the
+results on the other third of the sources are not changed.
 """
 
 from __future__ import annotations
@@ -28,26 +29,32 @@ from .predictions import LabelledRecording, Predictions, labelled, predict, simu
 from .probes import folds_of
 from .question_file import rewrite
 from .recordings import Recording
-from .thresholds import FLICKER, PATIENCE_S, Track, event_cost, fit_thresholds
+from .thresholds import Costs, ProbabilityTrack, event_cost, fit_thresholds
 
-LEAST_SCALE = 0.05  # a model that does not tell yes from no would get a scale of 0
-MOST_SCALE, MOST_BIAS = 1000.0, 1000.0  # what a question may hold
-#: How strongly a fit may be drawn towards the present values: log loss per (logit squared / 2).
-PULLS = (1e-4, 1e-3, 1e-2, 0.1, 1.0)
+LEAST_SCALE = 0.05  # a model that cannot tell yes from no would get 0
+MOST_SCALE, MOST_BIAS = 1000.0, 1000.0  # limits of a question
+#: Strengths of the regularisation to try: log loss per (logit squared / 2).
+STRENGTHS = (1e-4, 1e-3, 1e-2, 0.1, 1.0)
 
 
 class CalibrationError(ValueError):
-    """Questions or labels that nothing can be fitted on; the message says what to change."""
+    """Questions or labels that nothing can be fitted on. The message says what to change."""
 
 
 @dataclass
 class Fitted:
-    """What was fitted to one question and how it does on held-out sources.
+    """What was fitted to one question, and its results on held-out sources.
 
-    values: scale and bias (where the language model is asked), enter and exit, as they are now.
-    kept: names of values that were left alone ("scale, bias"; "enter, exit") and why. before,
-    after: auroc, ece, brier, log_loss of the language model's P(yes), None where it is not asked,
-    and the `cost` per event of the answers. sources: how many were held out.
+    Attributes:
+        question: as it was.
+        tier: `heads` or `vlm`, who answers.
+        values: scale and bias (if the language model is asked), enter and exit, as they are now.
+        kept: names of values that were not changed ("scale, bias"; "enter, exit") and why.
+        before: auroc, ece, brier and log_loss of the language model's P(yes), None if it is not
+            asked, and the `cost` per event of the answers, with the question's values.
+        after: the same with the fitted values.
+        sources: how many were held out.
+        held: truth, and P(yes) before and after, of the held-out samples.
     """
 
     question: Question
@@ -67,30 +74,29 @@ class Fitted:
 
 def calibrate(model: str, questions: Path, out: Path, *, recordings: Sequence[Recording] = (),
               labels_file: Path | None = None, clips: int = 100, heads: Sequence[Head] = (),
-              skip: Sequence[str] = (), patience_s: float = PATIENCE_S, flicker: float = FLICKER,
+              skip: Sequence[str] = (), costs: Costs = Costs(),
               cache: Path | None = None, skip_unlabelled: bool = False,
               engine: Any = None) -> dict[str, Any]:
     """Fit the yes/no questions of a file and write it, otherwise unchanged, to `out`.
 
     Args:
         model: embedded name, local path or hub name.
-        questions: YAML file of them.
+        questions: YAML file of questions.
         out: YAML file to write; may be the same.
-        recordings: a user's own; the simulated desk without them.
+        recordings: a user's own; without them the simulated desk is used.
         labels_file: CSV of their labels.
-        clips: desks to ask about.
+        clips: number of simulated desks.
         heads: those that the runtime will have.
-        skip: ids to leave as they are.
-        patience_s: wrong for so long costs as much as a missed event.
-        flicker: cost of a change to a wrong answer.
-        cache: folder where answers are kept between runs.
-        skip_unlabelled: leave out recordings that no label names.
+        skip: ids of questions that are not changed.
+        costs: what wrong answers cost.
+        cache: folder where predictions are cached.
+        skip_unlabelled: leave out recordings that have no label.
         engine: loaded already, instead of `model`.
 
     Returns:
-        questions: by id the tier, the values now, `kept`: which were not changed and why, before
-        and after, on held-out sources. before, after: ece, brier, log_loss over all questions.
-        untouched: ids left as they were.
+        questions: by id the tier, the values now, `kept` (which were not changed and why), `before`
+        and `after` on held-out sources. before, after: ece, brier, log_loss over all questions.
+        untouched: ids of the questions that were not calibrated.
 
     Raises:
         CalibrationError, LabelError, QuestionError: what is wrong, by name.
@@ -104,9 +110,9 @@ def calibrate(model: str, questions: Path, out: Path, *, recordings: Sequence[Re
         from ..engine.engine import Engine
 
         engine = Engine.load(model)
-    # All are asked, so that what is kept on disk serves whatever is skipped the next time.
+    # All are asked, so that the cache can be used whatever is skipped the next time.
     predictions = predict(engine, known, [q for q in book if q.kind == "yes_no"], heads, cache)
-    done = [fit_question(question, predictions, heads, patience_s, flicker) for question in fit]
+    done = [fit_question(question, predictions, heads, costs) for question in fit]
     changes = {one.question.id: one.changes for one in done}
     write_text(out, rewrite(text, changes, str(questions)))
     asked = [one for one in done if one.held]
@@ -121,7 +127,7 @@ def calibrate(model: str, questions: Path, out: Path, *, recordings: Sequence[Re
 
 
 def print_calibration(result: dict[str, Any]) -> None:
-    """Print the table."""
+    """Print the result as a table."""
     print(f"{'question':<24} {'tier':<5} {'scale':>7} {'bias':>7} {'enter':>5} {'exit':>5}"
           f"   {'ECE':^13}   cost per event   (held out: before, after)")
 
@@ -138,13 +144,13 @@ def print_calibration(result: dict[str, Any]) -> None:
             print(f"{'':<24} {names} not changed: {why}")
         if row["before"]["auroc"] is not None and row["before"]["auroc"] < 0.6:
             print(f"{'':<24} the model hardly tells yes from no here (AUROC "
-                  f"{row['before']['auroc']:.2f}): word the question otherwise, or train a head")
+                  f"{row['before']['auroc']:.2f}): change the wording, or train a head")
     for when in ("before", "after"):
         if when in result:
             print(f"all questions, {when:<6}: " + ", ".join(
                 f"{name} {value:.4f}" for name, value in result[when].items()))
     if result["untouched"]:
-        print(f"left as they were: {', '.join(result['untouched'])}")
+        print(f"not calibrated: {', '.join(result['untouched'])}")
 
 
 def _known(book: QuestionBook, recordings: Sequence[Recording], labels_file: Path | None,
@@ -154,7 +160,7 @@ def _known(book: QuestionBook, recordings: Sequence[Recording], labels_file: Pat
     able = [q for q in book if q.kind == "yes_no" and q.id not in skip]
     if labels_file is None:
         if recordings:
-            raise CalibrationError("recordings without labels: give them with --labels FILE")
+            raise CalibrationError("recordings without labels: give labels with --labels FILE")
         known = simulated_desks(clips)
         strange = [q.id for q in able if known and q.id not in known[0].truth.ids]
         if strange:
@@ -183,8 +189,7 @@ def _known(book: QuestionBook, recordings: Sequence[Recording], labels_file: Pat
 
 
 def fit_question(question: Question, predictions: Sequence[Predictions],
-                 heads: Sequence[Head] = (), patience_s: float = PATIENCE_S,
-                 flicker: float = FLICKER) -> Fitted:
+                 heads: Sequence[Head] = (), costs: Costs = Costs()) -> Fitted:
     """Fit one yes/no question on two thirds of the sources, and measure it on the others.
 
     Of P(yes) the log loss, and of the answers the cost, are never worse on the held-out sources
@@ -216,7 +221,7 @@ def fit_question(question: Question, predictions: Sequence[Predictions],
              for pair in (present, (scale, bias))}
         losses = {pair: log_loss(told, p[pair]) for pair in p}
         if (scale, bias) == present:
-            one.kept["scale, bias"] = "too few sources to tell that others are better"
+            one.kept["scale, bias"] = "no others are better by more than chance"
         elif losses[scale, bias] >= losses[present]:
             one.kept["scale, bias"] = (
                 f"{scale:g}, {bias:g} would be no better on the held-out sources (log loss "
@@ -229,12 +234,11 @@ def fit_question(question: Question, predictions: Sequence[Predictions],
     def cost(scale: float, bias: float, enter: float, leave: float) -> float:
         return float(event_cost(
             _tracks(name, predictions, head, scale, bias, out), question.ema, np.array([enter]),
-            np.array([leave]), patience_s=patience_s, flicker=flicker)[0])
+            np.array([leave]), costs)[0])
 
     thresholds = question.enter, question.exit
     enter, leave = fit_thresholds(
-        _tracks(name, predictions, head, scale, bias, ~out), question.ema, *thresholds,
-        patience_s=patience_s, flicker=flicker)
+        _tracks(name, predictions, head, scale, bias, ~out), question.ema, *thresholds, costs)
     before, after = cost(*present, *thresholds), cost(scale, bias, enter, leave)
     if (enter, leave) == thresholds:
         one.kept["enter, exit"] = "no others are better by more than chance"
@@ -243,7 +247,7 @@ def fit_question(question: Question, predictions: Sequence[Predictions],
             f"{enter:g}, {leave:g} would be no better on the held-out sources (cost per event "
             f"{unchanged:.4f} now, {after:.4f} with them)")
         (enter, leave), after = thresholds, unchanged
-    if after > before:  # a better P(yes) that gives worse answers
+    if after > before:  # P(yes) is better, but the answers are worse
         one.kept = dict.fromkeys(("scale, bias", "enter, exit"), (
             f"the answers would be worse on the held-out sources (cost per event {before:.4f} now, "
             f"{after:.4f} then)"))
@@ -258,18 +262,18 @@ def fit_question(question: Question, predictions: Sequence[Predictions],
 
 
 def _tracks(name: str, predictions: Sequence[Predictions], head: Head | None, scale: float,
-            bias: float, keep: np.ndarray) -> list[Track]:
+            bias: float, keep: np.ndarray) -> list[ProbabilityTrack]:
     """Return P(yes) of a question over each recording, with the truth of the groups to keep."""
     found, at = [], 0
     for one in predictions:
         own = keep[at:at + len(one.t_s)]
         at += len(one.t_s)
         p = one.head_p[name] if head else _sigmoid(scale * one.difference[name] + bias)
-        there = np.isfinite(p)  # a window that has just begun is too short for a motion head
+        there = np.isfinite(p)  # NaN while the window is too short for a motion head
         if (own & there).any():
             fresh = one.fresh.copy()
             fresh[1:] |= there[1:] & ~there[:-1]
-            found.append(Track(one.t_s[there], p[there],
+            found.append(ProbabilityTrack(one.t_s[there], p[there],
                                np.where(own, one.truth[name], -1)[there], fresh[there]))
     return found
 
@@ -278,15 +282,15 @@ def fit_platt(name: str, difference: np.ndarray, answer: np.ndarray, source: np.
               scale: float = 1.0, bias: float = 0.0) -> tuple[float, float]:
     """Return scale and bias of sigmoid(scale * difference + bias), rounded to 3 places.
 
-    The fit is drawn towards the present values. How strongly is found by cross-validation over
-    whole sources: as strongly as costs at most one standard error (over sources) of log loss more
-    than the best. With few sources that often is no change at all.
+    The fit is regularised towards the present values. The strength is found by cross-validation
+    over whole sources: the strongest that costs at most one standard error (over sources) of log
+    loss more than the best. With few sources that often means no change.
 
     Args:
         name: the question, for messages.
         difference: logit(yes) - logit(no), (N,).
-        answer: whether yes is right, (N,) bool.
-        source: what a sample is of, (N,); samples of one source are not independent.
+        answer: whether yes is right, bool (N,).
+        source: source of each sample, (N,); samples of one source are not independent.
         scale: the present value.
         bias: the present value.
 
@@ -299,27 +303,27 @@ def fit_platt(name: str, difference: np.ndarray, answer: np.ndarray, source: np.
     folds = folds_of(source, answer, 4)
     if not folds:
         return scale, bias
-    loss = np.empty((len(PULLS) + 1, len(answer)))  # the last row is of no change
+    loss = np.empty((len(STRENGTHS) + 1, len(answer)))  # the last row: no change
     loss[-1] = _log_losses(difference, answer, scale, bias)
     for into, test in folds:
-        for k, pull in enumerate(PULLS):
-            fit = _platt(difference[into], answer[into], scale, bias, pull)
+        for k, strength in enumerate(STRENGTHS):
+            fit = _platt(difference[into], answer[into], scale, bias, strength)
             loss[k, test] = _log_losses(difference[test], answer[test], *fit)
     of = [source == one for one in np.unique(source)]
-    losses = np.array([[row[own].mean() for own in of] for row in loss])  # (pulls, sources)
+    losses = np.array([[row[own].mean() for own in of] for row in loss])  # (strengths, sources)
     best = int(np.argmin(losses.mean(axis=1)))
     worse = losses - losses[best]
     error = worse.std(axis=1, ddof=1) / np.sqrt(len(of))
     strongest = int(np.flatnonzero(worse.mean(axis=1) <= error)[-1])
-    if strongest == len(PULLS):
+    if strongest == len(STRENGTHS):
         return scale, bias
-    fitted = _platt(difference, answer, scale, bias, PULLS[strongest])
+    fitted = _platt(difference, answer, scale, bias, STRENGTHS[strongest])
     return round(fitted[0], 3), round(fitted[1], 3)
 
 
 def _platt(difference: np.ndarray, answer: np.ndarray, scale: float, bias: float,
-           pull: float) -> tuple[float, float]:
-    """Return scale and bias with the least log loss + pull / 2 * (distance from the present)^2.
+           strength: float) -> tuple[float, float]:
+    """Return scale and bias with the least log loss + strength / 2 * (distance from the present)^2.
 
     The distance is measured on differences of mean 0 and deviation 1, so that it is in logits.
     """
@@ -332,8 +336,8 @@ def _platt(difference: np.ndarray, answer: np.ndarray, scale: float, bias: float
     def loss(at: np.ndarray) -> tuple[float, np.ndarray]:
         z = sign * (at[0] * x + at[1])
         slope = -sign * _sigmoid(-z)
-        gradient = np.array([(slope * x).mean(), slope.mean()]) + pull * (at - start)
-        return np.logaddexp(0, -z).mean() + pull / 2 * ((at - start) ** 2).sum(), gradient
+        gradient = np.array([(slope * x).mean(), slope.mean()]) + strength * (at - start)
+        return np.logaddexp(0, -z).mean() + strength / 2 * ((at - start) ** 2).sum(), gradient
 
     bounds = [(LEAST_SCALE * deviation, MOST_SCALE * deviation), (None, None)]
     slope, level = minimize(loss, start, jac=True, bounds=bounds, method="L-BFGS-B").x
@@ -349,8 +353,8 @@ def _log_losses(difference: np.ndarray, answer: np.ndarray, scale: float,
 def _held_out(name: str, scene: np.ndarray, answer: np.ndarray) -> np.ndarray:
     """Return the sources of the third that is held out. Raises CalibrationError."""
     if not len(answer):
-        raise CalibrationError(f"question {name!r}: no label lasts long enough (0.6 s, and a "
-                               "second of history) to be sure of")
+        raise CalibrationError(f"question {name!r}: no label lasts long enough (0.6 s after a "
+                               "change, and a second of history)")
     if answer.all() or not answer.any():
         only, other = ("yes", "no") if answer.all() else ("no", "yes")
         raise CalibrationError(

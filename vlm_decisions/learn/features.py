@@ -1,8 +1,8 @@
-"""Pooled vision features of recordings, from exactly the path that runs, kept on disk.
+"""Pooled vision features of recordings, computed as in the runtime and cached on disk.
 
-Frames go through the runtime's sampler into 2-frame groups and through `Engine.encode`. What a
-recording gives is stored under a key of its content, the vision weights, the pixel budget and the
-number format, so that a stopped run goes on where it was and a changed model or file is seen.
+Frames go through the runtime's sampler into 2-frame groups, and through `Engine.encode`. The cache
+key holds the recording's content, the vision weights, the pixel budget and the number format. So an
+interrupted run continues where it stopped, and a changed model or file is computed again.
 """
 
 from __future__ import annotations
@@ -24,16 +24,21 @@ from .recordings import Recording
 
 
 class FeatureError(ValueError):
-    """A recording whose features no head can be fitted on."""
+    """A recording that gives no usable features."""
 
 
 @dataclass(frozen=True)
 class Features:
-    """What the vision encoder makes of a recording, per group.
+    """Features of a recording, one row per group (N groups, D features).
 
-    start_s, end_s: times of its two frames since the first image, (N,). segment: contiguous
-    groups have the same, (N,) int. mean, max: over the visual tokens, float32 (N, D). back: mean
-    of the group with its two frames exchanged, for windows played backwards; (N, D) or (0, D).
+    Attributes:
+        start_s: time of the group's first frame since the first image, (N,).
+        end_s: time of its second frame, (N,).
+        segment: number that contiguous groups share, int (N,).
+        mean: mean over the visual tokens, float32 (N, D).
+        max: maximum over the visual tokens, float32 (N, D).
+        back: mean of the group with its two frames exchanged, for windows played backwards; (N, D),
+            or (0, D) if it was not asked for.
     """
 
     start_s: np.ndarray
@@ -48,33 +53,38 @@ class Features:
 
 
 class Store:
-    """Arrays of named things, one npz file each below `folder`; None keeps nothing."""
+    """A folder of npz files, one per named set of arrays. With `folder` None nothing is stored."""
 
     def __init__(self, folder: Path | None, *key: object) -> None:
-        """`key`: whatever else the arrays depend on."""
+        """Open the folder, and make it if it does not exist.
+
+        Args:
+            folder: where the files are; None stores nothing.
+            key: everything else that the arrays depend on.
+        """
         self.folder, self._key = folder, repr(key)
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
 
     def path(self, name: str, identity: str) -> Path:
-        """Return the file of one thing."""
+        """Return the file of a named set of arrays."""
         assert self.folder is not None
         text = f"{self._key} {name} {identity}".encode()
         stem = "".join(c if c.isalnum() or c in "-_." else "_" for c in name)[-60:]
         return self.folder / f"{stem}-{hashlib.blake2b(text, digest_size=8).hexdigest()}.npz"
 
     def read(self, name: str, identity: str = "") -> dict[str, np.ndarray] | None:
-        """Return what was stored, None where nothing (readable) is."""
+        """Return the stored arrays, or None if there is no readable file."""
         if self.folder is None:
             return None
         try:
             with np.load(self.path(name, identity), allow_pickle=False) as file:
                 return dict(file)
         except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile):
-            return None  # absent, or cut off: it is made again
+            return None  # absent or incomplete: it is computed again
 
     def write(self, arrays: dict[str, np.ndarray], name: str, identity: str = "") -> None:
-        """Store arrays, whole or not at all."""
+        """Store arrays. The file is written completely or not at all."""
         if self.folder is None:
             return
         with replacing(self.path(name, identity)) as file:
@@ -82,7 +92,7 @@ class Store:
 
 
 def engine_key(engine: Any) -> tuple[object, ...]:
-    """Return what features depend on besides the images."""
+    """Return everything that features depend on besides the images."""
     return engine.fingerprint, engine.pixel_budget, engine.dtype, FEATURE_PATH
 
 
@@ -91,13 +101,13 @@ def features_of(engine: Any, recordings: Sequence[Recording], folder: Path | Non
     """Return the features of every recording by name, with a progress bar.
 
     Args:
-        engine: what encodes them.
+        engine: the model that encodes them.
         recordings: the recordings.
-        folder: where features are kept between runs.
+        folder: cache folder, None for none.
         backwards: also encode each group with its frames exchanged.
 
     Raises:
-        FeatureError: a recording gives no group, or numbers that are not finite.
+        FeatureError: a recording gives no group, or features that are not finite.
         SourceError, FrameError: a recording that cannot be read or encoded.
     """
     store = Store(folder, engine_key(engine), FPS, backwards)
@@ -144,25 +154,25 @@ def _checked(recording: Recording, features: Features) -> Features:
             raise FeatureError(
                 f"{recording.name}: features are not finite (NaN or infinite) from "
                 f"{features.start_s[bad[0]]:.2f} s on, in {len(bad)} of {len(features)} groups: "
-                "the model overflows there; load it in float32, or take the recording out")
+                "the model overflows there; load it in float32, or remove the recording")
     return features
 
 
 class Bar:
-    """A progress bar over seconds of recordings, or over recordings where those are unknown."""
+    """A progress bar over seconds of recordings, or over recordings without known lengths."""
 
     def __init__(self, bar: Any, by_time: bool) -> None:
-        """Drive `bar`, a tqdm."""
+        """Use `bar`, a tqdm."""
         self._bar, self._by_time, self._at = bar, by_time, 0.0
 
     def at(self, t_s: float) -> None:
-        """Note that the present recording is done up to `t_s`."""
+        """Show that the current recording is done up to `t_s`."""
         if self._by_time and t_s > self._at:
             self._bar.update(round(t_s - self._at, 3))
             self._at = t_s
 
     def finish(self, recording: Recording) -> None:
-        """Note that a recording is done."""
+        """Show that a recording is done."""
         if self._by_time:
             self._bar.update(round(max(0.0, (recording.duration_s or 0.0) - self._at), 3))
         else:

@@ -1,8 +1,8 @@
-"""Tier 1 heads: linear probes on the pooled features of exactly the running path.
+"""Train Tier 1 heads: linear probes on pooled vision features, computed as in the runtime.
 
-Sources are split three ways and never shared: weights are fitted on the first part (L2 strength
-and pooling by cross-validation, whole sources held out), the temperature on the second, and the
-metrics come from the third.
+The sources are split into three parts, and no source is in two of them. The weights are fitted on
+the first part (L2 strength and pooling by cross-validation over whole sources), the temperature on
+the second. The metrics are measured on the third.
 """
 
 from __future__ import annotations
@@ -27,12 +27,18 @@ LEAST_AUROC = 0.97  # a weaker head for the desk is not written
 
 
 class FitError(ValueError):
-    """Samples that no head can be fitted on; the message says what to change."""
+    """Samples that no head can be fitted on. The message says what to change."""
 
 
 @dataclass(frozen=True)
 class Split:
-    """Which samples the weights, the temperature and the metrics come from; bool (N,) each."""
+    """Which samples the weights, the temperature and the metrics come from.
+
+    Attributes:
+        fit: samples for the weights, bool (N,).
+        warm: samples for the temperature, bool (N,).
+        test: samples for the metrics, bool (N,).
+    """
 
     fit: np.ndarray
     warm: np.ndarray
@@ -40,7 +46,16 @@ class Split:
 
 
 def split_sources(source: np.ndarray, answer: np.ndarray, name: str) -> Split:
-    """Split samples 3 : 1 : 1 by source, with both answers in every part. Raises FitError."""
+    """Split samples 3 : 1 : 1 by source, with both answers in every part.
+
+    Args:
+        source: source of each sample, (N,).
+        answer: whether yes is right, bool (N,).
+        name: name of the head, for messages.
+
+    Raises:
+        FitError: one answer only, or too few sources with the rarer answer.
+    """
     for wanted, word, other in ((True, "yes", "no"), (False, "no", "yes")):
         have = len(np.unique(source[answer == wanted]))
         if not have:
@@ -63,10 +78,10 @@ def fit_head(samples: Samples, name: str, engine: Any, trained_on: str) -> Head:
     """Fit one head on the question of its name.
 
     Args:
-        samples: features and truth; their poolings are tried and the best is kept.
+        samples: features and truth. Every pooling is tried, the best one is kept.
         name: the question in `samples.truth`, and the head's name.
-        engine: whose features they are: fingerprint and pixel_budget.
-        trained_on: the head's account of its data.
+        engine: the model that the features come from (fingerprint and pixel budget are stored).
+        trained_on: description of the data, stored in the head.
 
     Raises:
         FitError: one answer only, too few sources, or features that are not finite.
@@ -143,7 +158,11 @@ def train_heads(model: str, out: Path, recordings: Sequence[Recording], labels_f
 
 
 def check_out(out: Path, names: Sequence[str], engine: Any) -> None:
-    """Refuse to overwrite heads of another model. Raises HeadError naming both."""
+    """Refuse to overwrite heads of another model.
+
+    Raises:
+        HeadError: a file of `out` was made for another model; the message names both.
+    """
     for name in names:
         path = out / f"{name}.npz"
         if path.exists():
@@ -192,7 +211,7 @@ def _chosen(labels: Labels, questions: Sequence[str], motion: Motion,
 
 
 def report(heads: Sequence[Head], out: Path) -> None:
-    """Print what was trained, one line a head."""
+    """Print one line for each trained head."""
     print(f"{'head':<24} {'pooling':<9} {'AUROC':>6} {'right':>6} {'Brier':>6}  held out")
     for head in heads:
         m = head.metrics

@@ -1,4 +1,4 @@
-"""Measures of probabilities: ranking, calibration, and intervals of either."""
+"""Measures of probabilities: ranking, calibration, and confidence intervals."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ BINS = 15
 
 
 def auroc(truth: np.ndarray, p: np.ndarray) -> float | None:
-    """Return the area under the ROC curve, ties counting half; None where there is one answer only.
+    """Return the area under the ROC curve, ties counting half, or None if there is one answer only.
 
-    It is the Mann-Whitney statistic, a tenth of the time of a curve: bootstraps need many.
+    It is computed as the Mann-Whitney statistic, in a tenth of the time that a curve takes:
+    bootstraps need it often.
     """
     truth = np.asarray(truth, bool)
     yes, no = int(truth.sum()), int((~truth).sum())
@@ -24,7 +25,7 @@ def auroc(truth: np.ndarray, p: np.ndarray) -> float | None:
 
 
 def balanced_accuracy(truth: np.ndarray, said: np.ndarray) -> float | None:
-    """Return the mean of the accuracy where it is yes and where it is no; None without either."""
+    """Return the mean of the accuracies for yes and for no, or None if one is missing."""
     truth, said = np.asarray(truth, bool), np.asarray(said, bool)
     if truth.all() or not truth.any():
         return None

@@ -1,8 +1,8 @@
-"""What the model and the heads say of recordings, group by group, beside what is true of them.
+"""Predictions of the model and the heads on recordings, group by group, beside the truth.
 
-Recordings go through the sampler, the encoder, the heads and the running stream as in the
-runtime; every question is asked at every group. The results are kept on disk, so that a stopped
-run goes on.
+Recordings go through the sampler, the encoder, the heads and the running stream as in the runtime.
+Every question is asked at every group. The predictions are cached on disk, so that an interrupted
+run continues where it stopped.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from .features import Bar, Store, engine_key, progress
 from .recordings import Recording
 
 WINDOW_GROUPS = 8
-SETTLED_S = 0.6  # after a change, before which either answer may be right
-LEAST_GROUPS = 4  # of history, before which motion cannot be told
+SETTLED_S = 0.6  # after a change: before that, either answer may be right
+LEAST_GROUPS = 4  # of history that a motion can be seen in
 DESK_S = 12.0
-FIRST_SEED = 850_000_000  # neither trained on nor measured on by `study score`
+FIRST_SEED = 850_000_000  # not used in training and not by `study score`
 
 
 @dataclass(frozen=True)
 class LabelledRecording:
-    """A recording and the truth of it, on the recording's own time."""
+    """A recording and its truth, on the time of the recording."""
 
     recording: Recording
     truth: Truth
@@ -44,12 +44,17 @@ class LabelledRecording:
 
 @dataclass(frozen=True)
 class Predictions:
-    """What was said of one recording, N groups.
+    """Predictions on one recording of N groups, by question id where not said otherwise.
 
-    t_s: when each group ends. fresh: it begins a new window. difference: by question the language
-    model's logit(yes) - logit(no). head_p: by question P(yes) of its head, NaN where its window is
-    too short. truth: by question 1, 0 or -1 (not known). settled: by question, the truth has been
-    so for SETTLED_S and there is history. scene: by question, the name of what must not be split.
+    Attributes:
+        name: of the recording.
+        t_s: time at which each group ends, (N,), not by question.
+        fresh: whether the group begins a new window, bool (N,), not by question.
+        difference: the language model's logit(yes) - logit(no), (N,).
+        head_p: P(yes) of the question's head, NaN where its window is too short, (N,).
+        truth: 1, 0 or -1 (not known), int8 (N,).
+        settled: whether the truth has been the same for SETTLED_S and there is history, bool (N,).
+        scene: name of what must not be split between fitting and testing, (N,).
     """
 
     name: str
@@ -63,7 +68,7 @@ class Predictions:
 
 
 def labelled(recordings: Sequence[Recording], labels: Labels) -> list[LabelledRecording]:
-    """Pair recordings with their labels; those without any are left out."""
+    """Return the recordings that have labels, with their truth."""
     return [LabelledRecording(one, labels[one.name]) for one in recordings if one.name in labels]
 
 
@@ -82,7 +87,7 @@ def predict(engine: Any, recordings: Sequence[LabelledRecording], questions: Seq
         recordings: what is asked about.
         questions: those of tier `heads` are answered by heads only.
         heads: the loaded ones.
-        cache: folder where answers are kept between runs.
+        cache: cache folder, None for none.
     """
     asked = [q for q in questions if q.tier != "heads"]
     read = {q.id: head for q in questions if (head := answering_head(q, heads)) is not None}
@@ -175,7 +180,7 @@ def _desk(seed: int, digest: str) -> LabelledRecording:
 
 
 def _weights(engine: Any) -> object:
-    """Identify the whole model by its files: features know the vision weights only."""
+    """Return a key of the whole model: features depend on the vision weights only."""
     folder = getattr(getattr(engine, "checkpoint", None), "folder", None)
     files = sorted(folder.glob("*.safetensors")) if folder else []
     return [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]

@@ -1,4 +1,4 @@
-"""Change numbers in a question file and leave every other character of it as it was."""
+"""Set numbers in a question file without changing any other character."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ def rewrite(text: str, changes: Mapping[str, Mapping[str, float]],
             source: str = "questions") -> str:
     """Return the YAML text of a question file with fields of its questions set.
 
-    Comments, order, quoting and layout stay. A field that stands there is replaced; another is
-    added below the question's last one.
+    Comments, order, quoting and layout stay. A field that is there is replaced, another one is
+    added below the question's last field.
 
     Args:
-        text: the file.
+        text: content of the file.
         changes: by question id, field to number.
-        source: names the file in errors.
+        source: name of the file in errors.
 
     Raises:
-        QuestionError: the text is no question file, lacks a question, or a value is not valid.
+        QuestionError: the text is not a question file, lacks a question, or a value is not valid.
     """
     book = QuestionBook.loads(text, source)
     for name, fields in changes.items():
-        book.replace(name, **fields)  # refuses what is not valid, before anything is written
+        book.replace(name, **fields)  # raises for values that are not valid, before any change
     edits: list[tuple[int, int, str]] = []
     for node in _questions(yaml.compose(text, Loader=yaml.SafeLoader)):
         keys = {key.value: (key, value) for key, value in node.value}
@@ -45,7 +45,7 @@ def rewrite(text: str, changes: Mapping[str, Mapping[str, float]],
         text = text[:start] + new + text[end:]
     if [q.to_dict() for q in QuestionBook.loads(text, source)] != [q.to_dict() for q in book]:
         raise QuestionError(f"{source}: its layout is too unusual to be changed in place (anchors, "
-                            "tags or merged keys): write the questions out plainly")
+                            "tags or merged keys): write the questions in plain YAML")
     return text
 
 
@@ -56,7 +56,7 @@ def _questions(root: Any) -> list[Any]:
 
 
 def _added(text: str, node: Any, fields: Mapping[str, float]) -> tuple[int, int, str]:
-    """Return the edit that adds fields behind the last key of a mapping."""
+    """Return the edit that adds fields after the last key of a mapping."""
     last = _end(node.value[-1][1])
     if node.flow_style:
         new = "".join(f", {name}: {number:g}" for name, number in fields.items())
@@ -71,7 +71,7 @@ def _added(text: str, node: Any, fields: Mapping[str, float]) -> tuple[int, int,
 
 
 def _end(node: Any) -> int:
-    """Return where a node's own text ends: a block's end mark lies behind comments below it."""
+    """Return where a node's own text ends. The end mark of a block is after comments below it."""
     if isinstance(node, yaml.ScalarNode) or node.flow_style or not node.value:
         return node.end_mark.index
     last = node.value[-1]

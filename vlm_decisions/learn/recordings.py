@@ -1,4 +1,4 @@
-"""A user's own recordings: video files, pictures and bags, as frames on their own time."""
+"""A user's own recordings (video files, pictures and bags) as frames on their own time."""
 
 from __future__ import annotations
 
@@ -22,10 +22,12 @@ VIDEOS = (".mp4", ".mov", ".avi", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg", ".26
 class Recording:
     """One source of labelled images.
 
-    name: as labels call it, in Unicode's composed form. identity: changes when the content does.
-    frames: opens it and gives its frames, stamps in nanoseconds since its beginning. still: one
-    picture, without motion.
-    duration_s: as the file states it, for the progress bar; None where it does not.
+    Attributes:
+        name: the name that labels use, in Unicode's composed form.
+        identity: changes when the content does.
+        frames: opens it and yields its frames, stamps in nanoseconds since its beginning.
+        still: whether it is one picture, without motion.
+        duration_s: as the file states it, for the progress bar; None if it does not.
     """
 
     name: str
@@ -35,11 +37,14 @@ class Recording:
     duration_s: float | None = None
 
     def __post_init__(self) -> None:
-        """Put the name into the form in which labels give it: some file systems decompose."""
+        """Compose the letters of the name: some file systems decompose them."""
         object.__setattr__(self, "name", normal(self.name))
 
     def groups(self, fps: float = FPS) -> Iterator[Group]:
-        """Sample and pair the frames as the runtime does; a still is a group of itself twice."""
+        """Sample and pair the frames as the runtime does.
+
+        A still picture gives one group, with the same frame twice.
+        """
         if self.still:
             frame = next(iter(self.frames()))
             yield Group((frame, frame), 0, 0, 0)
@@ -54,19 +59,19 @@ class Recording:
 def find_recordings(videos: Sequence[Path] = (), folders: Sequence[Path] = (),
                     bags: Sequence[Path] = (), topic: str | None = None,
                     stamps: str = "header") -> list[Recording]:
-    """List recordings in order.
+    """Return recordings in order.
 
     Args:
-        videos: video files, or folders of them; called by their file names.
-        folders: folders of pictures and videos, searched to the bottom; called by their paths
-            below the folder.
-        bags: bags, each one recording; called by its file or folder name.
-        topic: image topic of the bags, where they hold several.
-        stamps: of the bags' images: `header`, or `arrival` where headers have none.
+        videos: video files, or folders of them; named by their file names.
+        folders: folders of pictures and videos, with all their subfolders; named by their paths
+            relative to the folder.
+        bags: bags, one recording each; named by file or folder name.
+        topic: image topic of the bags, if they have several.
+        stamps: of the bags' images: `header`, or `arrival` if headers have none.
 
     Raises:
         SourceError: nothing is there, a file has no video, or two have the same name.
-        BagError: a bag that cannot be read, or whose image topic is not clear.
+        BagError: a bag that cannot be read, or whose image topic is ambiguous.
     """
     found: list[Recording] = []
     for path in videos:
@@ -112,7 +117,7 @@ def _picture(path: Path, name: str) -> Recording:
 
 
 def _video(path: Path, name: str) -> Recording:
-    duration_s = VideoFile(path).duration_s  # refused now, not after an hour of others
+    duration_s = VideoFile(path).duration_s  # fails now, not after an hour of other recordings
     return Recording(name, _identity(path), lambda: video_frames(path, 0), duration_s=duration_s)
 
 
@@ -120,7 +125,7 @@ def _bag(path: Path, topic: str | None, stamps: str) -> Recording:
     from ..sources.bags import Bag, read_images  # needs rosbags
 
     with Bag(path) as bag:
-        chosen = bag.image_topic(topic).name  # refused now, not after an hour of others
+        chosen = bag.image_topic(topic).name  # fails now, not after an hour of other recordings
 
     def frames() -> Iterator[Frame]:
         first_ns = None
@@ -132,7 +137,7 @@ def _bag(path: Path, topic: str | None, stamps: str) -> Recording:
 
 
 def _identity(path: Path) -> str:
-    """Name, size and first and last bytes: cheap, and another file of that name is another."""
+    """Return a key of name, size, and first and last bytes: cheap, and changed files differ."""
     digest = hashlib.blake2b(digest_size=12)
     files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
     for file in files:

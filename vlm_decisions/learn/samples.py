@@ -1,4 +1,4 @@
-"""From labels and features to what a head is fitted on."""
+"""Samples for heads, made from features and labels."""
 
 from __future__ import annotations
 
@@ -14,16 +14,19 @@ from ..sources.labels import LabelError, Labels
 from ..sources.truth import Span
 from .features import Features
 
-PER_LABEL = 16  # groups taken of one label, evenly: a long label must not outweigh the others
+PER_LABEL = 16  # groups taken from one label, so that long labels do not outweigh the others
 
 
 @dataclass(frozen=True)
 class Samples:
-    """What heads are fitted on.
+    """What heads are fitted on, N samples.
 
-    features: by pooling, (N, D) or (N, 2D). source: of each sample, (N,) int: samples of one
-    source, and a window and its reversal, are never split. truth: by question, (N,) bool.
-    window_groups: groups that the features were pooled over.
+    Attributes:
+        features: by pooling, (N, D) or (N, 2D).
+        source: source of each sample, int (N,). Samples of one source, and a window and its
+            reversal, are never split between fitting and testing.
+        truth: by question, bool (N,).
+        window_groups: groups that the features were pooled over.
     """
 
     features: dict[str, np.ndarray]
@@ -34,10 +37,12 @@ class Samples:
 
 @dataclass(frozen=True)
 class Motion:
-    """Which heads read a window instead of the newest group.
+    """Which heads read a window of groups instead of the newest group.
 
-    opposite: of a question, the one that is true when the clip is played backwards, or None where
-    playing it backwards says nothing. window_groups: groups of the window, 2 or more.
+    Attributes:
+        opposite: for each question the one that is true when the clip is played backwards, or None
+            if there is no such question.
+        window_groups: groups of the window, 2 or more.
     """
 
     opposite: Mapping[str, str | None] = field(default_factory=dict)
@@ -45,14 +50,15 @@ class Motion:
 
     @property
     def backwards(self) -> bool:
-        """Whether windows are played backwards too."""
+        """Whether windows are also played backwards."""
         return any(self.opposite.values())
 
 
 def parse_motion(text: str, window_groups: int = 4) -> Motion:
-    """Read `approaching:receding,waving`: pairs of opposites, and single questions.
+    """Parse `approaching:receding,waving`: pairs of opposites, and single questions.
 
-    Raises LabelError.
+    Raises:
+        LabelError: a pair that is not valid, or a question that is named twice.
     """
     opposite: dict[str, str | None] = {}
     for item in filter(None, (part.strip() for part in text.split(","))):
@@ -70,7 +76,16 @@ def parse_motion(text: str, window_groups: int = 4) -> Motion:
 
 
 def presence_samples(features: Mapping[str, Features], labels: Labels, question: str) -> Samples:
-    """Take samples of the groups that lie within a label of `question`. Raises LabelError."""
+    """Return samples of the groups that lie within a label of `question`.
+
+    Args:
+        features: by recording.
+        labels: truth by recording.
+        question: its id.
+
+    Raises:
+        LabelError: a label that no group lies in.
+    """
     mean, peak, source, truth = [], [], [], []
     clips = _clips(labels)
     for name, label in _labels_of(labels, question):
@@ -90,10 +105,19 @@ def presence_samples(features: Mapping[str, Features], labels: Labels, question:
 
 def motion_samples(features: Mapping[str, Features], labels: Labels, question: str,
                    motion: Motion) -> Samples:
-    """Take samples of windows that lie within a label of `question`, also played backwards.
+    """Return samples of windows that lie within a label of `question`, also played backwards.
 
-    Played backwards the same places and sizes go with the opposite answer, so that only change
-    over time can tell. Raises LabelError.
+    In a window that is played backwards the same places and sizes go with the opposite answer, so
+    that a head must read the change over time.
+
+    Args:
+        features: by recording.
+        labels: truth by recording.
+        question: its id.
+        motion: window length and opposites.
+
+    Raises:
+        LabelError: no label is long enough for a window.
     """
     rows, source, truth = [], [], []
     clips = _clips(labels)
@@ -115,15 +139,15 @@ def motion_samples(features: Mapping[str, Features], labels: Labels, question: s
                                                         seen.end_s[end]))
             opposite = labels[name].covering(against, start_ns, end_ns)
             if opposite is None and label.answer == NO:
-                continue  # it may be that nothing moves
+                continue  # perhaps nothing moves
             rows.append(motion_row(seen.back[window][::-1]))
             source.append(clips[label.scene])
-            # What approaches does not recede.
+            # A thing that approaches does not recede.
             truth.append(opposite is not None and opposite.answer == YES)
     if not rows:
         raise LabelError(
             f"no label of {question!r} covers {motion.window_groups} contiguous groups "
-            f"({motion.window_groups / 4:g} s at 8 frames/s): label longer stretches, or make the "
+            f"({motion.window_groups / 4:g} s at 8 frames/s): label longer intervals, or make the "
             "window shorter with --window")
     return Samples({"motion": np.stack(rows)}, np.array(source), {question: np.array(truth)},
                    motion.window_groups)
@@ -137,13 +161,13 @@ def _labels_of(labels: Labels, question: str) -> Iterator[tuple[str, Span]]:
 
 
 def _clips(labels: Labels) -> dict[int | str, int]:
-    """Return a number for each clip; one that several recordings name is one."""
+    """Return a number for each clip. A clip that several recordings name is one clip."""
     clips = (clip for truth in labels.values() for clip in truth.scenes)
     return {clip: k for k, clip in enumerate(dict.fromkeys(clips))}
 
 
 def _spread(indices: np.ndarray) -> np.ndarray:
-    """At most PER_LABEL of the indices, evenly."""
+    """Return at most PER_LABEL of the indices, evenly spread."""
     if len(indices) <= PER_LABEL:
         return indices
     return indices[np.linspace(0, len(indices) - 1, PER_LABEL).round().astype(int)]

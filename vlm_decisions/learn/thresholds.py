@@ -1,9 +1,10 @@
-"""When to say yes and when to say no: `enter` and `exit`, fitted on what wrong answers cost.
+"""Fit the thresholds `enter` and `exit` to the cost of wrong answers.
 
-The cost of a question's answers over time, per event. An event is a change of the truth, or the
-beginning of a recording. Being wrong (or uncertain) costs its length over `patience_s`, at most 1:
-an event answered late costs a part, one that is missed costs 1. Each change to a wrong answer while
-the truth stays, a flicker, costs `flicker` besides.
+The cost of a question's answers is counted per event. An event is a change of the truth, or the
+beginning of a recording. Being wrong (or uncertain) costs its duration beyond `tolerance_s`,
+divided by `patience_s`, at most 1: an event that is answered late costs a part, a missed event
+costs 1. Each change to a wrong answer while the truth stays (a flicker) costs `flicker` in
+addition.
 """
 
 from __future__ import annotations
@@ -15,16 +16,39 @@ import numpy as np
 
 PATIENCE_S = 2.0
 FLICKER = 0.5
+TOLERANCE_S = 0.5  # as much as Timeliness-F1 allows
 STEP = 0.05
 YES, NO, UNSURE = 1, 0, -1
 
 
 @dataclass(frozen=True)
-class Track:
-    """A question over one recording, group by group.
+class Costs:
+    """What wrong answers cost.
 
-    t_s: when the group ends. p: P(yes) before smoothing. truth: 1, 0, or -1 where it is not known.
-    fresh: groups before which smoothing and answer are forgotten (a gap). All (N,).
+    Attributes:
+        patience_s: being wrong for so long (beyond the tolerance) costs as much as a missed event.
+        flicker: cost of a change to a wrong answer.
+        tolerance_s: being wrong for so long costs nothing.
+    """
+
+    patience_s: float = PATIENCE_S
+    flicker: float = FLICKER
+    tolerance_s: float = TOLERANCE_S
+
+    def of_wrong(self, wrong_s: np.ndarray) -> np.ndarray:
+        """Return the cost of having been wrong for so many seconds."""
+        return np.clip((wrong_s - self.tolerance_s) / self.patience_s, 0.0, 1.0)
+
+
+@dataclass(frozen=True)
+class ProbabilityTrack:
+    """P(yes) of a question over one recording, N groups.
+
+    Attributes:
+        t_s: when the group ends, (N,).
+        p: P(yes) before smoothing, (N,).
+        truth: 1, 0, or -1 if it is not known, (N,).
+        fresh: groups before which smoothing and answer start again (a gap), bool (N,).
     """
 
     t_s: np.ndarray
@@ -34,53 +58,56 @@ class Track:
 
 
 def grid() -> tuple[np.ndarray, np.ndarray]:
-    """Return the pairs (enter, exit) that are tried, (K,) each."""
+    """Return the pairs (enter, exit) to try, (K,) each."""
     levels = np.arange(STEP, 1.0 - STEP / 2, STEP).round(3)
     pairs = [(enter, leave) for enter in levels for leave in levels if leave < enter]
     return np.array([pair[0] for pair in pairs]), np.array([pair[1] for pair in pairs])
 
 
-def event_cost(tracks: Sequence[Track], ema: float, enter: np.ndarray, leave: np.ndarray, *,
-               patience_s: float = PATIENCE_S, flicker: float = FLICKER) -> np.ndarray:
+def event_cost(tracks: Sequence[ProbabilityTrack], ema: float, enter: np.ndarray, leave: np.ndarray,
+               costs: Costs = Costs()) -> np.ndarray:
     """Return the mean cost per event of each pair (enter, leave), (K,).
-
-    ema: weight of the newest P(yes), as the question has it.
-    """
-    cost, events = _costs(tracks, ema, enter, leave, patience_s, flicker)
-    return cost.sum(axis=0) / max(1, events.sum())
-
-
-def fit_thresholds(tracks: Sequence[Track], ema: float, enter: float = 0.65, leave: float = 0.35, *,
-                   patience_s: float = PATIENCE_S,
-                   flicker: float = FLICKER) -> tuple[float, float]:
-    """Return the pair (enter, exit) nearest to the present one that is as good as the best.
-
-    The cost is averaged over neighbouring pairs first: a pair that is good only by itself was good
-    by chance. As good as the best is what costs at most one standard error (over recordings) more,
-    so that few recordings do not move the thresholds far.
 
     Args:
         tracks: one per recording.
-        ema: weight of the newest P(yes), as the question has it.
+        ema: weight of the newest P(yes), as in the question.
+        enter: thresholds for yes, (K,).
+        leave: thresholds for no, (K,).
+        costs: what wrong answers cost.
+    """
+    cost, events = _costs(tracks, ema, enter, leave, costs)
+    return cost.sum(axis=0) / max(1, events.sum())
+
+
+def fit_thresholds(tracks: Sequence[ProbabilityTrack], ema: float, enter: float = 0.65,
+                   leave: float = 0.35, costs: Costs = Costs()) -> tuple[float, float]:
+    """Return the pair (enter, exit) nearest to the present one that is as good as the best.
+
+    The cost is first averaged over neighbouring pairs, since a pair that is good by itself is good
+    by chance. A pair is as good as the best if it costs at most one standard error (over
+    recordings) more. So a few recordings do not move the thresholds far.
+
+    Args:
+        tracks: one per recording.
+        ema: weight of the newest P(yes), as in the question.
         enter: the present one, by default a question's own default.
         leave: the present `exit`.
-        patience_s: wrong for so long costs as much as a missed event.
-        flicker: cost of a change to a wrong answer.
+        costs: what wrong answers cost.
     """
     present = enter, leave
     enters, leaves = grid()
     if not (np.isclose(enters, enter) & np.isclose(leaves, leave)).any():
         enters, leaves = np.append(enters, enter), np.append(leaves, leave)
-    costs, events = _costs(tracks, ema, enters, leaves, patience_s, flicker)
-    cost = costs.sum(axis=0) / max(1, events.sum())
+    by_track, events = _costs(tracks, ema, enters, leaves, costs)
+    cost = by_track.sum(axis=0) / max(1, events.sum())
     near = ((np.abs(enters[:, None] - enters) < 1.5 * STEP)
             & (np.abs(leaves[:, None] - leaves) < 1.5 * STEP))
     smooth = (near * cost).sum(axis=1) / near.sum(axis=1)
     best = int(np.argmin(smooth))
     error = np.zeros(len(enters))
     if len(tracks) > 1:
-        rest = costs - cost * events[:, None]
-        apart = rest - rest[:, [best]]  # of the same recordings: what they share is no error
+        rest = by_track - cost * events[:, None]
+        apart = rest - rest[:, [best]]  # paired: what pairs share is not an error
         error = np.sqrt((apart ** 2).sum(axis=0) * len(tracks) / (len(tracks) - 1))
         error /= max(1, events.sum())
     off = np.abs(enters - present[0]) + np.abs(leaves - present[1])
@@ -90,8 +117,9 @@ def fit_thresholds(tracks: Sequence[Track], ema: float, enter: float = 0.65, lea
     return round(float(enters[chosen]), 3), round(float(leaves[chosen]), 3)
 
 
-def answers(track: Track, ema: float, enter: np.ndarray, leave: np.ndarray) -> np.ndarray:
-    """Return the bus's answers under each pair, int8 (N, K): 1 yes, 0 no, -1 uncertain."""
+def answers(track: ProbabilityTrack, ema: float, enter: np.ndarray,
+            leave: np.ndarray) -> np.ndarray:
+    """Return the runtime's answers under each pair, int8 (N, K): 1 yes, 0 no, -1 uncertain."""
     out = np.empty((len(track.p), len(enter)), np.int8)
     smoothed, answer = None, np.full(len(enter), UNSURE, np.int8)
     for i, p in enumerate(track.p):
@@ -104,37 +132,37 @@ def answers(track: Track, ema: float, enter: np.ndarray, leave: np.ndarray) -> n
     return out
 
 
-def _costs(tracks: Sequence[Track], ema: float, enter: np.ndarray, leave: np.ndarray,
-           patience_s: float, flicker: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return what each recording costs under each pair, (R, K), and its events, (R,)."""
-    found = [_track_cost(track, ema, enter, leave, patience_s, flicker) for track in tracks]
+def _costs(tracks: Sequence[ProbabilityTrack], ema: float, enter: np.ndarray, leave: np.ndarray,
+           costs: Costs) -> tuple[np.ndarray, np.ndarray]:
+    """Return the cost of each recording under each pair, (R, K), and its number of events, (R,)."""
+    found = [_track_cost(track, ema, enter, leave, costs) for track in tracks]
     return (np.array([cost for cost, _ in found]).reshape(len(found), len(enter)),
             np.array([count for _, count in found], int))
 
 
-def _track_cost(track: Track, ema: float, enter: np.ndarray, leave: np.ndarray,
-                patience_s: float, flicker: float) -> tuple[np.ndarray, int]:
+def _track_cost(track: ProbabilityTrack, ema: float, enter: np.ndarray, leave: np.ndarray,
+                costs: Costs) -> tuple[np.ndarray, int]:
     said = answers(track, ema, enter, leave)
     cost, wrong_s = np.zeros(len(enter)), np.zeros(len(enter))
     events = 0
-    before: int | None = None  # the truth of the group before, None where it is not known
+    before: int | None = None  # the truth of the group before, None if it is not known
     for i, truth in enumerate(track.truth):
         if truth < 0 or track.fresh[i]:
-            cost += np.minimum(1.0, wrong_s / patience_s)
+            cost += costs.of_wrong(wrong_s)
             wrong_s[:], before = 0.0, None
             if truth < 0:
                 continue
         wrong = said[i] != truth
         if before is None or truth != before:
             events += 1
-            cost += np.minimum(1.0, wrong_s / patience_s)  # the event before was never told
+            cost += costs.of_wrong(wrong_s)  # the event before was never answered
             wrong_s[:] = 0.0
         else:
-            cost += flicker * ((said[i] != said[i - 1]) & wrong)
+            cost += costs.flicker * ((said[i] != said[i - 1]) & wrong)
             right = ~wrong
-            cost[right] += np.minimum(1.0, wrong_s[right] / patience_s)
+            cost[right] += costs.of_wrong(wrong_s[right])
             wrong_s[right] = 0.0
         if i + 1 < len(track.t_s):
             wrong_s += np.where(wrong, track.t_s[i + 1] - track.t_s[i], 0.0)
         before = int(truth)
-    return cost + np.minimum(1.0, wrong_s / patience_s), events
+    return cost + costs.of_wrong(wrong_s), events

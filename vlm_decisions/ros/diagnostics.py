@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
 
 from ..frames import MAX_INTERVAL_S
+from ..runtime.settings import RuntimeSettings
 from ..runtime.statistics import Percentiles, RuntimeStats, percentiles
+from ..runtime.system import Status, System
 from .matching import Link
 
 SLOWEST_HZ = 0.95 / MAX_INTERVAL_S
@@ -145,6 +147,8 @@ class Diagnostics:
         elif gone:
             level, message = ERROR, _because(f"no image for {_number(runtime.image_age_s)} s",
                                              now.trouble)
+        elif runtime.mixture:
+            level, message = WARN, runtime.mixture
         elif now.trouble:
             level, message = WARN, now.trouble
         elif abs(now.stamp_offset_s) > now.max_age_s and not now.by_arrival:
@@ -176,6 +180,7 @@ class Diagnostics:
             "decisions": now.decisions, "queue": now.queue, "windows": now.segments,
             "scene changes": now.scene_changes, "put off": now.skipped, "errors": now.errors,
             "last error": now.last_error}
+        values |= {f"windows broken off, {cause}": count for cause, count in now.breaks.items()}
         values |= {f"dropped, {cause}": count for cause, count in sorted(now.dropped.items())}
         values |= {f"tick {STAGES.get(stage, stage)}":
                    f"p50 {_number(ms.p50)} ms, p95 {_number(ms.p95)} ms"
@@ -221,6 +226,24 @@ class Diagnostics:
             name, reason = next(iter(now.unknown.items()))
             level, message = WARN, f"unknown: {', '.join(now.unknown)} ({name}: {reason})"
         return self._status("questions", level, message, values)
+
+
+def system_of(node: str, now: NodeState, statuses: Sequence[DiagnosticStatus],
+              settings: RuntimeSettings) -> System:
+    """Return the state of the node of that fully qualified name, for ``~/statistics``."""
+    fields = {
+        "node": node, "state": now.state, "failure": now.failure, "topic": now.topic,
+        "device": now.engine.get("device", ""), "memory_mb": rss_mb(),
+        "statuses": tuple(Status(status.name.partition(": ")[2], _level(status), status.message)
+                          for status in statuses)}
+    if now.runtime is None:
+        return System(max_age_s=settings.max_age_s, **fields)
+    refused = {f"image: {cause}": count for cause, count in now.refused.items()}
+    return System.of(now.runtime, settings, **fields, dropped=now.runtime.dropped | refused)
+
+
+def _level(status: DiagnosticStatus) -> int:
+    return status.level[0] if isinstance(status.level, bytes) else int(status.level)
 
 
 def rss_mb() -> float:

@@ -22,6 +22,8 @@ Publishes:
 - ``~/questions`` (vlm_decisions/QuestionArray): those standing; transient local, last 1.
 - ``~/overlay`` (sensor_msgs/Image, rgb8): the newest image with the answers drawn on it; drawn
   only while subscribed.
+- ``~/statistics`` (std_msgs/String) at 1 Hz: the same numbers as /diagnostics as one JSON object,
+  whose fields runtime/system.py lists; transient local, last 1.
 - ``/diagnostics`` (diagnostic_msgs/DiagnosticArray) at 1 Hz: model, image, camera, runtime,
   questions.
 
@@ -57,8 +59,9 @@ from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackRet
 from ..decision import UNKNOWN, YES, Decision
 from ..questions import Question, QuestionError
 from ..runtime.intake import CLOCK_JUMP_NS
+from ..runtime.settings import RuntimeSettings
 from ..runtime.statistics import percentiles
-from .diagnostics import Diagnostics, NodeState
+from .diagnostics import Diagnostics, NodeState, system_of
 from .parameters import (
     NAMES,
     SPECS,
@@ -296,6 +299,8 @@ class DecisionNode(ParameterRules, LifecycleNode):
 
     def _check_freshness(self) -> None:
         if self._images is not None:
+            if trouble := self._images.trouble():
+                self._session.runtime.refuse(trouble)
             self._session.runtime.check_freshness()
 
     def _draw(self) -> None:
@@ -305,9 +310,14 @@ class DecisionNode(ParameterRules, LifecycleNode):
 
     def _diagnose(self) -> None:
         self._diagnosed_s = time.monotonic()
-        msg = DiagnosticArray(status=self._diagnostics.report(self.snapshot()))
+        state = self.snapshot()
+        msg = DiagnosticArray(status=self._diagnostics.report(state))
         msg.header.stamp = self.get_clock().now().to_msg()
         self._diagnostics_pub.publish(msg)
+        session = self._session
+        self._outlets.statistics(system_of(
+            self.get_fully_qualified_name(), state, msg.status,
+            session.runtime.settings if session else RuntimeSettings()))
 
     def snapshot(self) -> NodeState:
         """Return the node as it is now, for diagnostics and benchmarks."""

@@ -1,4 +1,4 @@
-"""Publishers of decisions, events, questions and the overlay. Decisions come from any thread."""
+"""Publishers of all that the node offers as topics. Decisions come from any thread."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rclpy.node import Node
 from rclpy.publisher import Publisher
 from rclpy.qos import QoSDurabilityPolicy, QoSProfile, QoSReliabilityPolicy
 from sensor_msgs.msg import Image
+from std_msgs.msg import String
 
 from vlm_decisions.msg import Decision as DecisionMsg
 from vlm_decisions.msg import Event as EventMsg
@@ -21,6 +22,7 @@ from ..decision import Decision
 from ..events import Event
 from ..frames import Frame
 from ..questions import Question
+from ..runtime.system import System
 from ..viewer import overlay
 from .convert import decision_to_msg, event_to_msg, questions_to_msg, rgb_to_msg
 
@@ -36,7 +38,7 @@ def latched(depth: int) -> QoSProfile:
 
 class Outlets:
     """
-    Publishes ``~/decisions``, ``~/decisions/<id>``, ``~/events``, ``~/questions``, ``~/overlay``.
+    Publishes decisions (all and by id), events, questions, statistics and the overlay.
 
     ``latest`` holds the newest decision by question id. A topic of its own is offered for the
     ids given to ``offer`` until they are withdrawn.
@@ -48,6 +50,7 @@ class Outlets:
         self._events = node.create_publisher(EventMsg, "~/events", latched(HISTORY))
         self._questions = node.create_publisher(QuestionArray, "~/questions", latched(1))
         self._overlay = node.create_publisher(Image, "~/overlay", 2)
+        self._statistics = node.create_publisher(String, "~/statistics", latched(1))
         self._each: dict[str, Publisher] = {}
         self._lock = threading.Lock()
         self.latest: dict[str, Decision] = {}
@@ -98,6 +101,10 @@ class Outlets:
     def questions(self, questions: Iterable[Question], changed_ns: int) -> None:
         """Publish the standing questions."""
         self._questions.publish(questions_to_msg(questions, changed_ns))
+
+    def statistics(self, system: System) -> None:
+        """Publish how the node does, as JSON."""
+        self._statistics.publish(String(data=system.to_json()))
 
     def draw(self, frame: Frame | None, questions: Iterable[Question], now_ns: int) -> None:
         """Publish the overlay, where anybody looks at it and there is an image."""

@@ -49,6 +49,7 @@ class Session:
         self._load_timeout_s = values["load_timeout_s"]
         self._reports = Throttle(REPORT_S)
         self._log: DecisionLog | None = None
+        self._unlisten: Callable[[], None] = lambda: None
         self.engine: dict[str, str] = {}
         make = engine_factory or load_engine
         try:
@@ -68,7 +69,7 @@ class Session:
             if values["log_file"]:
                 self._log = DecisionLog(values["log_file"], keep=values["log_keep"],
                                         max_bytes=round(values["log_max_mb"] * 1e6))
-                self.runtime.listen(self._log.write)
+                self._unlisten = self.runtime.listen(self._log.write)
         except (OSError, ValueError) as error:  # those of questions, parameters, resources, log
             raise ConfigureError(str(error)) from error
         try:
@@ -95,6 +96,8 @@ class Session:
                 if time.monotonic() > deadline_s:
                     raise ConfigureError(f"model '{self._model}' was not loaded within "
                                          f"{self._load_timeout_s:g} s") from error
+            except QuestionError as error:  # one that this model can never answer
+                raise ConfigureError(str(error)) from error
             except BaseException as error:  # whatever a loader raises
                 text = str(error) or type(error).__name__
                 raise ConfigureError(f"model '{self._model}' cannot be loaded: {text}") from error
@@ -107,6 +110,7 @@ class Session:
             self._gate.undeclare(question.id)
         self._outlets.withdraw_all()
         if self._log is not None:
+            self._unlisten()  # a model that did not stop may still answer
             self._log.close()
 
     def push(self, frame: Frame) -> None:

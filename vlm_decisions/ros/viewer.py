@@ -4,8 +4,8 @@ viewer: a page that shows what the camera sees and what was decided, and lets on
 Serves http://127.0.0.1:8321 until it is stopped, for a decision node that may start before or
 after it. Only this machine can open the page, unless ``host`` says otherwise.
 
-Follows ``<node>/decisions``, ``<node>/questions``, ``<node>/events``, ``/diagnostics`` and, while
-a page is looked at, ``<node>/overlay`` or the camera's topic; calls ``<node>/add_question``,
+Follows ``<node>/decisions``, ``<node>/questions``, ``<node>/events``, ``<node>/statistics`` and,
+while a page is looked at, ``<node>/overlay`` or the camera's topic; calls ``<node>/add_question``,
 ``<node>/remove_question``, ``<node>/ask`` and ``<node>/set_parameters_atomically``.
 
 Parameters: ``node`` (the decision node, relative to this one's namespace), ``host`` (address to
@@ -53,7 +53,7 @@ class ViewerNode(ParameterRules, Node):
         complain = Complaints(self.get_logger().warning)
         self.board = Board()
         pictures = Pictures(complain)
-        self.source = RosSource(self, values["node"], self.board, pictures)
+        self.source = RosSource(self, values["node"], self.board, pictures, complain)
         app = ViewerApp(self.source, self.board, pictures, complain, values["host"], names)
         self.server.start(app.asgi)
         self.get_logger().info(f"viewer of {self.source.name}: {self.server.url}")

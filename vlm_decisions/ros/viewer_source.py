@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import re
+import dataclasses
 import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from diagnostic_msgs.msg import DiagnosticArray
-from rcl_interfaces.srv import GetParameters, SetParametersAtomically
+from rcl_interfaces.srv import SetParametersAtomically
 from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 from sensor_msgs.msg import CompressedImage, Image
+from std_msgs.msg import String
 
 from vlm_decisions.msg import Decision as DecisionMsg
 from vlm_decisions.msg import Event as EventMsg
@@ -23,11 +23,12 @@ from vlm_decisions.srv import AddQuestion, Ask, RemoveQuestion
 
 from ..decision import Decision
 from ..questions import Question
-from ..runtime.statistics import Percentiles
+from ..runtime.system import System
 from ..sources.images import compressed_to_rgb, image_to_rgb
 from ..viewer.board import Board
+from ..viewer.complaints import Complaints
 from ..viewer.pictures import Pictures
-from ..viewer.source import CAMERA, OVERLAY, SourceError, Status, System, Unavailable
+from ..viewer.source import CAMERA, DYNAMIC, OVERLAY, SourceError, Unavailable
 from .convert import decision_from_msg, event_from_msg, question_from_msg, question_to_msg
 from .matching import MatchingSubscription
 from .publishers import latched
@@ -36,7 +37,7 @@ CALL_S = 5.0
 """A service that has not replied by then counts as unavailable, seconds."""
 
 SILENT_S = 4.0
-"""Diagnostics come every second: without any for this long, the node does not run, seconds."""
+"""Statistics come every second: without any for this long, the node does not run, seconds."""
 
 
 class RosSource:
@@ -49,25 +50,25 @@ class RosSource:
 
     kind = "ros"
 
-    def __init__(self, node: Node, target: str, board: Board, pictures: Pictures) -> None:
+    def __init__(self, node: Node, target: str, board: Board, pictures: Pictures,
+                 complain: Complaints) -> None:
         self._node, self._board, self._pictures = node, board, pictures
+        self._complain = complain
         topic = node.resolve_topic_name(f"{target}/decisions")
         self.name = topic.removesuffix("/decisions")
         self._topic = topic
         self._system = System()
-        self._max_age_s = System.max_age_s
         self._heard_s: float | None = None
         self._wanted: frozenset[str] = frozenset()
         self._pictured: dict[str, tuple[str, MatchingSubscription]] = {}
         node.create_subscription(DecisionMsg, topic, self._decided, latched(64))
         node.create_subscription(QuestionArray, f"{self.name}/questions", self._told, latched(1))
         node.create_subscription(EventMsg, f"{self.name}/events", self._happened, 10)
-        node.create_subscription(DiagnosticArray, "/diagnostics", self._diagnosed, 10)
+        node.create_subscription(String, f"{self.name}/statistics", self._measured, latched(1))
         self._clients = {
             kind: node.create_client(kind, f"{self.name}/{name}") for kind, name in (
                 (AddQuestion, "add_question"), (RemoveQuestion, "remove_question"), (Ask, "ask"),
-                (SetParametersAtomically, "set_parameters_atomically"),
-                (GetParameters, "get_parameters"))}
+                (SetParametersAtomically, "set_parameters_atomically"))}
         steady = Clock(clock_type=ClockType.STEADY_TIME)
         node.create_timer(0.2, self._subscribe, clock=steady)
         node.create_timer(1.0, self._check_link, clock=steady)
@@ -86,40 +87,26 @@ class RosSource:
     def _happened(self, msg: EventMsg) -> None:
         self._board.machine_event(event_from_msg(msg))
 
-    def _diagnosed(self, msg: DiagnosticArray) -> None:
-        mine = [status for status in msg.status if status.name.startswith(f"{self.name}: ")]
-        if mine:
-            self._heard_s = time.monotonic()
-            self._system = system_of(mine, self._max_age_s)
-            self._board.system(self._system)
+    def _measured(self, msg: String, info: Mapping[str, Any]) -> None:
+        try:
+            self._system = System.from_json(msg.data)
+        except ValueError as error:
+            self._complain(f"{self.name}/statistics: {error}", "statistics")
+            return
+        # A latched message of a node that hangs is no sign of life.
+        elapsed_s = (info["received_timestamp"] - info["source_timestamp"]) / 1e9
+        self._heard_s = time.monotonic() - max(0.0, elapsed_s)
+        self._board.system(self._system)
+        self._check_link()
 
     def _check_link(self) -> None:
         heard_s, now_s = self._heard_s, time.monotonic()
         if heard_s is not None and now_s - heard_s < SILENT_S:
-            state = self._system.state
-            self._board.link(state == "active", "" if state == "active" else
-                             self._failure() or f"{self.name} is {state}")
-            self._read_max_age()
+            self._board.link(True, "")
         elif heard_s is not None and self._node.count_publishers(self._topic):
             self._board.link(False, f"no word from {self.name} for {now_s - heard_s:.0f} s")
         else:
             self._board.link(False, f"waiting for {self.name}")
-
-    def _failure(self) -> str:
-        return next((s.message for s in self._system.statuses if s.name == "model" and s.level > 1),
-                    "")
-
-    def _read_max_age(self) -> None:
-        client = self._clients[GetParameters]
-        if not client.service_is_ready():
-            return
-
-        def take(future: Any) -> None:
-            values = future.result().values if future.exception() is None else []
-            if values and values[0].double_value > 0:
-                self._max_age_s = values[0].double_value
-
-        client.call_async(GetParameters.Request(names=["max_age_s"])).add_done_callback(take)
 
     # -- pictures --------------------------------------------------------------------------------
 
@@ -158,15 +145,19 @@ class RosSource:
         """Take a standing question away. Raises SourceError."""
         return self._reply(self._call(RemoveQuestion, question_id=question_id))
 
-    def change(self, question_id: str, changes: Mapping[str, float]) -> str:
-        """Set the question's parameters, all or none. Raises SourceError."""
-        parameters = [Parameter(f"questions.{question_id}.{name}", Parameter.Type.DOUBLE,
+    def change(self, question: Question, changes: Mapping[str, Any]) -> str:
+        """Change fields of a standing question, all or none. Raises SourceError."""
+        if not changes.keys() <= set(DYNAMIC):
+            changed = dataclasses.replace(question, **changes)
+            return self._reply(self._call(AddQuestion, question=question_to_msg(changed),
+                                          replace=True))
+        parameters = [Parameter(f"questions.{question.id}.{name}", Parameter.Type.DOUBLE,
                                 float(value)).to_parameter_msg()
                       for name, value in changes.items()]
         result = self._call(SetParametersAtomically, parameters=parameters).result
         if not result.successful:
             raise SourceError(result.reason or f"{self.name} refused the change")
-        return f"changed '{question_id}'"
+        return f"changed '{question.id}'"
 
     def ask(self, question: Question, timeout_s: float) -> Decision:
         """Answer one question about now. Raises SourceError."""
@@ -193,57 +184,3 @@ class RosSource:
             client.remove_pending_request(future)
             raise Unavailable(f"{self.name} did not reply within {wait_s:g} s")
         return future.result()
-
-
-# -- diagnostics -------------------------------------------------------------------------------
-
-_COUNTS = ("frames", "groups", "ticks", "decisions", "windows", "scene changes", "put off",
-           "errors")
-_MS = re.compile(r"p50 (\S+) ms, p95 (\S+) ms")
-
-
-def system_of(statuses: list[Any], max_age_s: float) -> System:
-    """Return what the page shows of a node's diagnostics (DiagnosticStatus messages)."""
-    values: dict[str, dict[str, str]] = {}
-    lines = []
-    for status in statuses:
-        what = status.name.partition(": ")[2]
-        values[what] = {pair.key: pair.value for pair in status.values}
-        level = status.level[0] if isinstance(status.level, bytes) else int(status.level)
-        lines.append(Status(what, level, status.message))
-    model, image = values.get("model", {}), values.get("image", {})
-    camera, runtime = values.get("camera", {}), values.get("runtime", {})
-    return System(
-        state=model.get("state", ""), model=model.get("model", ""),
-        device=model.get("device", ""), topic=image.get("topic", ""),
-        image_rate_hz=_number(image.get("rate")), image_age_s=_number(image.get("age")),
-        queue=round(_number(runtime.get("queue"), 0.0)),
-        counts={name: round(_number(runtime[name], 0.0)) for name in _COUNTS if name in runtime},
-        dropped=_totals(runtime, "dropped, ") | _totals(image, "refused, "),
-        tick_ms=_percentiles(runtime, "tick "), age_ms=_percentiles(runtime, "decision age, "),
-        memory_mb=_number(model.get("memory")), condition=camera.get("condition", ""),
-        last_error=runtime.get("last error", ""), max_age_s=max_age_s, statuses=tuple(lines))
-
-
-def _totals(values: Mapping[str, str], prefix: str) -> dict[str, int]:
-    kind = "" if prefix.startswith("dropped") else "image: "
-    return {f"{kind}{key.removeprefix(prefix)}": round(_number(value, 0.0))
-            for key, value in values.items() if key.startswith(prefix)}
-
-
-def _percentiles(values: Mapping[str, str], prefix: str) -> dict[str, Percentiles]:
-    out = {}
-    for key, value in values.items():
-        match = _MS.fullmatch(value) if key.startswith(prefix) else None
-        if match:
-            out[key.removeprefix(prefix)] = Percentiles(
-                _number(match[1]), _number(match[2]), 0)
-    return out
-
-
-def _number(text: str | None, default: float = float("nan")) -> float:
-    """Return the number at the start of a value such as `12 Hz`."""
-    try:
-        return float((text or "").partition(" ")[0])
-    except ValueError:
-        return default

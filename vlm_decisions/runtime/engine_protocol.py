@@ -60,6 +60,7 @@ class EngineLike(Protocol):
     name: str
     fingerprint: str
     pixel_budget: int
+    n_layers: int  # of the language model: the greatest depth of a question
 
     def encode(self, frames: Sequence[np.ndarray]) -> Pooled:
         """Encode the two uint8 RGB images of a group."""

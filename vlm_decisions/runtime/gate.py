@@ -36,6 +36,8 @@ class Gate:
         self._stamp_ns = 0
         self._unusable = ""
         self._absence = "no image yet"
+        self._refusal: tuple[str, int] | None = None  # why images were refused, and when last
+        self._note = ""  # what else is wrong with the images
         self._clear_since_ns: int | None = None
         self._added_ns: dict[str, int] = {}
         self._published_ns: dict[str, int] = {}
@@ -52,13 +54,22 @@ class Gate:
         return float("inf") if arrived_ns is None else (now_ns - arrived_ns) / NS
 
     def image(
-        self, frame: Frame, health: HealthState, questions: Collection[Question], now_ns: int
+        self,
+        frame: Frame,
+        health: HealthState,
+        note: str,
+        questions: Collection[Question],
+        now_ns: int,
     ) -> list[Decision]:
-        """Take an image that arrived at `now_ns` and the camera's state."""
+        """Take an image that arrived at `now_ns`, the camera's state, and what else is wrong."""
         self._arrived_ns, self._stamp_ns = now_ns, frame.stamp_ns
-        self._unusable = health.reason
+        self._unusable, self._note = health.reason, note
         self._health_unknown_ns = None
         return [*self._reporter.report(frame, health, now_ns), *self.refresh(questions, now_ns)]
+
+    def refused(self, reason: str, now_ns: int) -> None:
+        """Take that an image arrived at `now_ns` and cannot be used."""
+        self._refusal = reason, now_ns
 
     def refresh(self, questions: Collection[Question], now_ns: int) -> list[Decision]:
         """Say `unknown` of what has no fresh answer: at once, then at a slow rate."""
@@ -114,7 +125,8 @@ class Gate:
         self._health_unknown_ns = None
         self._added_ns.clear()  # of a time that may lie ahead now
         self._arrived_ns = None
-        self._unusable = ""
+        self._unusable = self._note = ""
+        self._refusal = None
         self._absence = f"no image since {reason}"
         evidence = None
         if frame is not None:
@@ -136,17 +148,29 @@ class Gate:
 
     def _absent(self, now_ns: int) -> str:
         if self._arrived_ns is None:
-            return self._absence
+            return self._absence + self._refused(now_ns)
         silent_ns = now_ns - self._arrived_ns
-        return f"no image for {silent_ns / NS:.1f} s" if silent_ns > self._max_age_ns else ""
+        return self._silence(silent_ns, now_ns) if silent_ns > self._max_age_ns else ""
+
+    def _silence(self, silent_ns: int, now_ns: int) -> str:
+        return f"no image for {silent_ns / NS:.1f} s{self._refused(now_ns)}"
+
+    def _refused(self, now_ns: int) -> str:
+        """Return what to add where images do arrive and are refused."""
+        if self._refusal is None:
+            return ""
+        reason, refused_ns = self._refusal
+        return f": {reason}" if 0 <= now_ns - refused_ns <= self._max_age_ns else ""
 
     def _misplaced(self, now_ns: int) -> str:
         age_ns = now_ns - self._stamp_ns
         if age_ns > self._max_age_ns:
             silent_ns = now_ns - self._arrived_ns
             if silent_ns > age_ns / 2:  # it was young when it came
-                return f"no image for {silent_ns / NS:.1f} s"
+                return self._silence(silent_ns, now_ns)
             return f"the newest image is {age_ns / NS:.1f} s old"
+        if age_ns < -self._max_age_ns and now_ns == 0:
+            return "the clock stands at 0: simulated time has not begun"
         if age_ns < -self._max_age_ns:
             return f"image stamps are {-age_ns / NS:.1f} s ahead of the clock"
         return ""
@@ -164,7 +188,9 @@ class Gate:
         )
         silent_s = (now_ns - since_ns) / NS
         limit_s = max(self._settings.max_age_s, 2.0 / question.rate_hz)
-        return f"no answer for {silent_s:.1f} s" if silent_s > limit_s else ""
+        if silent_s <= limit_s:
+            return ""
+        return f"no answer for {silent_s:.1f} s{': ' if self._note else ''}{self._note}"
 
     def _waited(self, published_ns: int | None, now_ns: int) -> bool:
         return published_ns is None or not 0 <= now_ns - published_ns < self._period_ns

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..frames import NS, Frame, Group, Sampler
@@ -15,16 +16,29 @@ from .statistics import Meter
 CLOCK_JUMP_NS = NS // 2
 
 
+#: A clock that goes from 0 to more than this in one step has only begun (simulated time).
+CLOCK_BEGIN_NS = NS
+
+#: Frames over which a mixture of cameras or sizes is looked for, and the rate is measured.
+RECENT_FRAMES = 30
+
+#: So many changes among them are no switch from one camera to another, but a mixture.
+MIXED_CHANGES = 4
+
+
 @dataclass(frozen=True)
 class Arrival:
     """
-    What a frame's arrival means: the camera's health, and why to forget all answers (or empty).
+    What a frame's arrival means.
 
-    `health` is None for a frame that came too late to count.
+    `frame`: the newest that counts from now on, with the camera's `health` then; both None where
+    none does (yet): `refusal` says why. `reset_reason`: why to forget all answers, or empty.
     """
 
-    health: HealthState | None
+    frame: Frame | None = None
+    health: HealthState | None = None
     reset_reason: str = ""
+    refusal: str = ""
 
 
 class Intake:
@@ -46,7 +60,7 @@ class Intake:
         self._looked = threading.Condition(lock)  # Tier 0 is done with a frame
         self.generation = 0
         self._pushing = threading.RLock()  # frames one by one; taken before `changed`
-        self._looking_at: Frame | None = None  # what Tier 0 has not spoken about yet
+        self._looking_at: tuple[Frame, ...] = ()  # what Tier 0 has not spoken about yet
         self._unfit_segment = -1  # no group of it or an older one may be used any more
         self._limit = settings.queue_groups
         self._meter = meter
@@ -54,14 +68,14 @@ class Intake:
         self._monitor = HealthMonitor()
         self._queue: deque[tuple[Group, int, float]] = deque()  # with generation and timer
         self._clock_last_ns: int | None = None
-        self._stamps_ns: deque[int] = deque(maxlen=30)
+        self._recent: deque[tuple[int, tuple[int, int], str]] = deque(maxlen=RECENT_FRAMES)
 
     def __len__(self) -> int:
         """Return how many groups wait."""
         return len(self._queue)
 
     def push(self, frame: Frame, now_ns: int) -> Arrival:
-        """Take a frame that arrived at `now_ns`: Tier 0, sampling, queue."""
+        """Take a frame that arrived at `now_ns`: order, Tier 0, sampling, queue."""
         began_s = self._meter.timer()
         with self._pushing:
             usable, seen = self._monitor.usable, False
@@ -69,30 +83,38 @@ class Intake:
                 with self.changed:
                     reason = self.note_clock(now_ns)
                     self._meter.count("frames")
-                    late, epoch = self._sampler.late, self._sampler.epoch
-                    group = self._sampler.push(frame)
-                    if self._sampler.late != late:
-                        self._meter.drop("late")
-                        seen = True
-                        return Arrival(None, reason)
+                    epoch = self._sampler.epoch
+                    group = self._sample(frame)
+                    taken = self._looking_at = self._sampler.taken
                     if self._sampler.epoch != epoch:
                         reason = "image time went backwards"
                         self._begin_generation()
                     usable = self._monitor.usable
-                    self._stamps_ns.append(frame.stamp_ns)
-                    self._looking_at = frame
+                    for one in taken:
+                        self._recent.append((one.stamp_ns, one.size, one.frame_id))
                     if group is not None:
                         self._enqueue(group, began_s)
                 with self._meter.stage("health"):
-                    self._monitor.update(frame)
+                    for one in taken:
+                        self._monitor.update(one)
                 seen = True
             finally:
                 with self.changed:
-                    self._looking_at = None
+                    self._looking_at = ()
                     if not seen or self._monitor.usable != usable:
                         self._end_segment()
                     self._looked.notify_all()
-            return Arrival(self._monitor.state(), reason)
+            if not taken:
+                return Arrival(None, None, reason, "image stamps do not advance")
+            return Arrival(taken[-1], self._monitor.state(), reason)
+
+    def _sample(self, frame: Frame) -> Group | None:
+        sampler = self._sampler
+        late, ahead = sampler.late, sampler.ahead
+        group = sampler.push(frame)
+        self._meter.drop("late", sampler.late - late)
+        self._meter.drop("ahead", sampler.ahead - ahead)
+        return group
 
     def fit(self, group: Group) -> bool:
         """
@@ -101,17 +123,22 @@ class Intake:
         It may not where one of its frames, or one since, made the camera unusable.
         """
         with self.changed:
-            self._looked.wait_for(lambda: self._looking_at is not group.frames[-1])
+            newest = group.frames[-1]
+            self._looked.wait_for(lambda: all(one is not newest for one in self._looking_at))
             return group.segment > self._unfit_segment
 
     def note_clock(self, now_ns: int) -> str:
-        """Return why to forget all answers if the clock stepped back, else empty."""
+        """Return why to forget all answers if the clock began or stepped back, else empty."""
         with self._pushing, self.changed:
             last_ns, self._clock_last_ns = self._clock_last_ns, now_ns
-            if last_ns is None or now_ns >= last_ns - CLOCK_JUMP_NS:
+            if last_ns == 0 and now_ns > CLOCK_BEGIN_NS:
+                reason = "the clock began"
+            elif last_ns is not None and now_ns < last_ns - CLOCK_JUMP_NS:
+                reason = "the clock went backwards"
+            else:
                 return ""
             self.reset()
-            return "the clock went backwards"
+            return reason
 
     def reset(self) -> None:
         """Forget frames and groups; begin a new generation."""
@@ -138,14 +165,33 @@ class Intake:
     def image_rate_hz(self) -> float:
         """Return frames per second of frame time, over the last 30; 0 before the second."""
         with self.changed:
-            stamps = self._stamps_ns
-            span_s = (stamps[-1] - stamps[0]) / NS if len(stamps) > 1 else 0.0
-            return (len(stamps) - 1) / span_s if span_s > 0 else 0.0
+            recent = self._recent
+            span_s = (recent[-1][0] - recent[0][0]) / NS if len(recent) > 1 else 0.0
+            return (len(recent) - 1) / span_s if span_s > 0 else 0.0
+
+    def mixture(self) -> str:
+        """Return what is wrong where images of two cameras or sizes come in turn, else empty."""
+        with self.changed:
+            sizes = [size for _, size, _ in self._recent]
+            names = [name for _, _, name in self._recent]
+        if _changes(names) >= MIXED_CHANGES:
+            return "images of several cameras come in turn: frame_id " + _listed(map(repr, names))
+        if _changes(sizes) >= MIXED_CHANGES:
+            shown = (f"{width}x{height}" for height, width in sizes)
+            return "images of several sizes come in turn: " + _listed(shown)
+        return ""
+
+    def breaks(self) -> dict[str, int]:
+        """Return how often windows were broken off by the images, by cause."""
+        with self.changed:
+            sampler = self._sampler
+            return {"gaps": sampler.gaps, "resized": sampler.resized,
+                    "switched": sampler.switched, "rewinds": sampler.rewinds}
 
     def _begin_generation(self) -> None:
         self.generation += 1
         self._monitor.reset()
-        self._stamps_ns.clear()
+        self._recent.clear()
         self._meter.drop("reset", len(self._queue))
         self._queue.clear()
 
@@ -169,3 +215,11 @@ class Intake:
         self._meter.note("intake", now_s - began_s)
         self._queue.append((group, self.generation, now_s))
         self.changed.notify_all()
+
+
+def _changes(values: Sequence[object]) -> int:
+    return sum(one != other for one, other in zip(values, values[1:], strict=False))
+
+
+def _listed(values: Iterable[str]) -> str:
+    return " and ".join(sorted(set(values)))

@@ -19,7 +19,7 @@ from typing import Any
 
 from ..decision import UNKNOWN, Decision
 from ..frames import NS, Frame, Group
-from ..questions import Question, QuestionBook
+from ..questions import Question, QuestionBook, QuestionError
 from .engine_protocol import EngineLike
 from .gate import Gate
 from .heads import load_heads
@@ -51,6 +51,7 @@ class Runtime:
     """
     Answers standing questions about the frames pushed into it.
 
+    Loading fails with QuestionError where a standing question can never be answered by the model.
     One engine thread owns the engine: it calls `engine_factory`, processes the groups that `push`
     samples, and lets the engine go. Listeners are called from the engine's, the pushing and the
     checking thread, decisions one at a time and in order; they may call back, except `ask`.
@@ -154,9 +155,24 @@ class Runtime:
         arrival = self._intake.push(frame, now_ns)
         with self._lock:
             if arrival.reset_reason:
-                self._reset(arrival.reset_reason, now_ns, frame)
-            if arrival.health is not None:
-                self._publish(self._gate.image(frame, arrival.health, self.questions(), now_ns))
+                self._reset(arrival.reset_reason, now_ns, arrival.frame)
+            if arrival.frame is None:
+                self._gate.refused(arrival.refusal, now_ns)
+            else:
+                self._publish(
+                    self._gate.image(
+                        arrival.frame,
+                        arrival.health,
+                        self._intake.mixture(),
+                        self.questions(),
+                        now_ns,
+                    )
+                )
+
+    def refuse(self, reason: str) -> None:
+        """Note that an image arrived and cannot be used, to be told where no other arrives."""
+        with self._lock:
+            self._gate.refused(reason, self._clock_ns())
 
     def check_freshness(self, now_ns: int | None = None) -> None:
         """
@@ -188,8 +204,13 @@ class Runtime:
         return tuple(self._standing.values())
 
     def add_question(self, question: Question) -> None:
-        """Add a standing question, asked on the next group. Raises QuestionError."""
+        """
+        Add a standing question, asked on the next group.
+
+        Raises QuestionError, also where the loaded model and its heads could never answer it.
+        """
         with self._lock:
+            self._check(question)
             self._book.add(question)
             self._begin_question(question.id)
 
@@ -211,6 +232,7 @@ class Runtime:
         """
         with self._lock:
             old = self._book.get(question_id)
+            self._check(self._book.replaced(question_id, **changes))
             new = self._book.replace(question_id, **changes)
             if new.asks_the_same(old):
                 self._book_changed()
@@ -229,6 +251,10 @@ class Runtime:
         self._scheduler.forget(question_id)
         self._gate.added(question_id, self._clock_ns())
         self._book_changed()
+
+    def _check(self, question: Question) -> None:
+        if self._processor is not None:
+            self._processor.check(question)
 
     def _book_changed(self) -> None:
         self._standing = {question.id: question for question in self._book}
@@ -267,6 +293,10 @@ class Runtime:
             or now_ns - newest_ns > self.settings.max_age_s * NS
         ):
             return None
+        try:
+            self._processor.check(question)
+        except QuestionError as error:
+            return self._no_answer(question, str(error))
         return decide(self._processor.ask_now(question), self._clock_ns())
 
     def _no_answer(self, question: Question, reason: str) -> Decision:
@@ -348,7 +378,11 @@ class Runtime:
         )
         for reason in self._heads_refused.values():
             self._error(reason)
-        self._processor = Processor(engine, heads, self.settings, self._meter)
+        processor = Processor(engine, heads, self.settings, self._meter)
+        with self._lock:  # from here on, what cannot be answered is not taken
+            for question in self.questions():
+                processor.check(question)
+            self._processor = processor
         self._heads = tuple(head.name for head in heads)
         self._model = engine.name
 
@@ -494,6 +528,8 @@ class Runtime:
             skipped=meter.total("skipped"),
             errors=meter.total("errors"),
             dropped=meter.dropped(),
+            breaks=self._intake.breaks(),
+            mixture=self._intake.mixture(),
             queue=len(self._intake),
             tick_ms=meter.tick_ms(),
             age_ms=meter.age_ms(),

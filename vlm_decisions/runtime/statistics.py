@@ -32,7 +32,11 @@ class RuntimeStats:
       `segments` (windows begun): totals.
     - `skipped`: questions due for the language model that a backlog or the budget put off.
     - `dropped`: by cause: groups `queue` (overflow), `catch_up`, `unusable` (camera), `reset`;
-      frames `late`; decisions `outdated` (superseded before they were published).
+      frames `late` (after a newer one) and `ahead` (a stamp that the next did not confirm);
+      decisions `outdated` (superseded before they were published).
+    - `breaks`: windows that the images broke off, by cause: `gaps` in time, `resized`, `switched`
+      (another frame_id), `rewinds`. `mixture`: what is wrong where images of several cameras or
+      sizes come in turn, or empty.
     - `queue`: groups waiting. `tick_ms`: milliseconds by stage. Of a frame: `health` (Tier 0). Of a
       group: `intake` (from its last frame until it is queued), `wait` (in the queue), the model's
       `vision`, `heads`, `append` and `ask`; `tier_1` (its turn until Tier 1 is published), `tier_2`
@@ -62,6 +66,8 @@ class RuntimeStats:
     condition: str
     last_error: str
     model: str
+    breaks: dict[str, int] = field(default_factory=dict)
+    mixture: str = ""
     heads: tuple[str, ...] = ()
     heads_refused: dict[str, str] = field(default_factory=dict)
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..decision import TIER_HEADS, TIER_VLM
 from ..frames import Group
-from ..questions import Question
+from ..questions import Question, QuestionError
 from .engine_protocol import EngineLike, ReadoutLike, TimedGroup
 from .evidence import Evidence, Result
 from .heads import Head, HeadError, Pooled, answering_head, sigmoid
@@ -92,6 +92,22 @@ class Processor:
         """Begin a new window: what comes next is not contiguous with what was."""
         self._last = None
         self._must_reset = True
+
+    def check(self, question: Question) -> None:
+        """Raise QuestionError where this model and its heads can never answer a question."""
+        n_layers = self._engine.n_layers
+        if question.depth is not None and question.depth > n_layers:
+            raise QuestionError(
+                f"question '{question.id}': depth {question.depth}: the language model "
+                f"'{self._engine.name}' has layers 1 to {n_layers}",
+                "depth",
+            )
+        demanded = question.tier == "heads" or question.head is not None
+        if demanded and answering_head(question, self._heads) is None:
+            raise QuestionError(
+                f"question '{question.id}': {self._no_head(question)}",
+                "tier" if question.head is None else "head",
+            )
 
     # -- the steps of a group --------------------------------------------------------------------
 
@@ -202,8 +218,16 @@ class Processor:
         """Return the head that answers, None where the language model does. Raises HeadError."""
         head = answering_head(question, self._heads)
         if head is None and question.tier == "heads":
-            raise HeadError(f"no head '{question.head or question.id}' is loaded for this model")
+            raise HeadError(self._no_head(question))
         return head
+
+    def _no_head(self, question: Question) -> str:
+        wanted = f"'{question.head}'" if question.head else f"for question '{question.id}'"
+        known = ", ".join(
+            head.name if question.head else f"{head.name} for {head.question}"
+            for head in self._heads
+        )
+        return f"no head {wanted} is loaded for this model (there are: {known or 'none'})"
 
     def _jumped(self, features: Pooled) -> bool:
         window, limit = self._window(), self._settings.scene_change

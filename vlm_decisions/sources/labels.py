@@ -1,14 +1,14 @@
-"""Labels of a user's own recordings: a CSV file that tells what is true when.
+"""Labels of a user's own recordings: a CSV file that says what is true when.
 
     source,start_s,end_s,question,label
     kitchen_1.mp4,0,12.5,person,yes
     kitchen_1.mp4,12.5,20,person,no
     mug.jpg,,,cup,yes
 
-`source` is the recording's name as the command lists it, times are seconds since its first image
-(empty: its beginning, its end), `question` is the id of the question (or head), `label` is yes or
-no. A sixth column `clip` is optional: labels with the same clip name are kept on one side of every
-split; without it a whole source is. Lines that are empty or begin with # are skipped.
+`source` is the recording's name as the command lists it. Times are seconds since its first image;
+an empty one is its beginning or end. `question` is the id of the question (or head), `label` is yes
+or no. A sixth column `clip` is optional: labels with the same clip name are kept on one side of
+every split; without it a whole source is. Empty lines and lines that begin with # are ignored.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ Labels = dict[str, Truth]
 
 
 class LabelError(TruthError):
-    """Labels that cannot be used; the message names file and line, and what would be right."""
+    """Labels that cannot be used. The message names file and line, and what would be right."""
 
 
 def read_labels(path: Path) -> Labels:
-    """Read a label file: by recording, the truth with clips as scenes. Raises LabelError."""
+    """Read a label file: the truth by recording, with clips as scenes. Raises LabelError."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
@@ -79,9 +79,15 @@ def questions_of(labels: Labels) -> list[str]:
 
 def check_sources(labels: Labels, names: Sequence[str], *,
                   skip_unlabelled: bool = False) -> None:
-    """Raise LabelError unless labels and recordings name each other.
+    """Check that labels and recordings belong together.
 
-    skip_unlabelled: recordings without any label are allowed (and left out).
+    Args:
+        labels: by recording.
+        names: of the recordings.
+        skip_unlabelled: allow recordings without labels.
+
+    Raises:
+        LabelError: a label of an unknown recording, or a recording without labels.
     """
     absent = sorted(set(labels) - set(names))
     if absent:
@@ -92,7 +98,7 @@ def check_sources(labels: Labels, names: Sequence[str], *,
                          f"names); {hint}")
     silent = sorted(set(names) - set(labels))
     if silent and not skip_unlabelled:
-        raise LabelError(f"no label names {listed(silent, 5)}: label them, take them out, or say "
+        raise LabelError(f"no label names {listed(silent, 5)}: label them, remove them, or use "
                          "--skip-unlabelled")
 
 

@@ -19,7 +19,7 @@ VIDEO_FIRST_NS = 1_000 * NS
 
 
 @dataclass(frozen=True)
-class Recording:
+class ReplaySource:
     """A source with its truth; `frames` opens it anew each time."""
 
     name: str
@@ -46,7 +46,7 @@ def open_recording(
     stamps: str = "header",
     ignore_unknown: bool = False,
     limit_s: float | None = None,
-) -> Iterator[Recording]:
+) -> Iterator[ReplaySource]:
     """
     Open a bag or video with its truth, checked against the questions.
 
@@ -114,9 +114,9 @@ def video_frames(path: str | Path, first_ns: int = VIDEO_FIRST_NS) -> Iterator[F
 
 
 def _limited(name: str, truth: Truth, frames: Callable[[], Iterator[Frame]],
-             limit_s: float | None, topic: str) -> Recording:
+             limit_s: float | None, topic: str) -> ReplaySource:
     if limit_s is None:
-        return Recording(name, truth, frames, topic)
+        return ReplaySource(name, truth, frames, topic)
     kept = truth.until(truth.start_ns + round(limit_s * NS))
 
     def cut() -> Iterator[Frame]:
@@ -125,4 +125,4 @@ def _limited(name: str, truth: Truth, frames: Callable[[], Iterator[Frame]],
                 return
             yield frame
 
-    return Recording(name, kept, cut, topic)
+    return ReplaySource(name, kept, cut, topic)

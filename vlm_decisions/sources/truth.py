@@ -1,16 +1,15 @@
-"""
-What is true in a recording, over frame time, whoever tells it.
+"""The truth of a recording over frame time, from every source.
 
-- In a bag, a topic of std_msgs/String tells it image by image, as the simulated camera does:
-  `{"stamp_ns": int, "facts": {question id: answer}, "segment": int}`; `segment`, the number of the
-  scene, may be left out.
-- A file (YAML or JSON) tells it by segments, in seconds since the first image:
+- In a bag, a topic of std_msgs/String gives it for each image, as the simulated camera does:
+  `{"stamp_ns": int, "facts": {question id: answer}, "segment": int}`. `segment`, the number of the
+  scene, is optional.
+- A file (YAML or JSON) gives it by segments, in seconds since the first image:
 
       segments:
         - {start_s: 0.0, end_s: 12.5, facts: {person: yes, activity: typing}}
 
-- A CSV file of labels tells it of many recordings (see labels.py).
-- The simulated desk knows it at any time.
+- A CSV file of labels gives it for many recordings (see labels.py).
+- The simulated desk gives it for any time.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..decision import NO, YES
-from ..files.yaml_records import Record, RecordError, Shape, read_sections
+from ..files.yaml_records import Record, Shape, YamlRecordError, read_sections
 from ..frames import NS
 from ..listing import listed
 from ..questions import Question
@@ -37,24 +36,28 @@ if TYPE_CHECKING:
 _SHAPE = Shape(known=("start_s", "end_s", "facts"), tables=("facts",))
 MAX_BYTES = 20_000_000
 
-#: Truth told image by image holds until the next image, or so long.
+#: Truth that is given for an image is valid until the next image, but at most for so long.
 MAX_HOLD_NS = NS // 2
 
-#: The end of what is true until the recording ends.
+#: End of a span that lasts until the recording ends.
 OPEN_NS = 1 << 62
 
 
 class TruthError(ValueError):
-    """Truth that cannot be used; the message says what is wrong and what there is."""
+    """Truth that cannot be used. The message says what is wrong and what there is."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """
-    One answer to one question being true in [start_ns, end_ns) of frame time.
+    """One answer to one question is true in [start_ns, end_ns) of frame time.
 
-    `scene`: what it is a part of; samples of one scene are never split between fitting and
-    testing, and a bootstrap draws whole scenes. `line`: of the file it was read from, 0 for none.
+    Attributes:
+        start_ns: frame time at which it begins.
+        end_ns: frame time at which it ends; OPEN_NS for the end of the recording.
+        answer: the right answer.
+        scene: what it is a part of. Samples of one scene are never split between fitting and
+            testing, and a bootstrap draws whole scenes.
+        line: line of the file that it was read from, 0 for none.
     """
 
     start_ns: int
@@ -70,13 +73,19 @@ class Span:
 
     @property
     def end_s(self) -> float:
-        """Seconds of frame time at which it ends; inf if it lasts as long as the recording."""
+        """Seconds of frame time at which it ends; inf for the end of the recording."""
         return math.inf if self.end_ns == OPEN_NS else self.end_ns / NS
 
 
 @dataclass(frozen=True)
 class TruthRow:
-    """What is true at one stamp; `scene` None begins a new one whenever the facts change."""
+    """What is true at one stamp.
+
+    Attributes:
+        stamp_ns: frame time.
+        facts: answers by question id.
+        scene: None begins a new scene whenever the facts change.
+    """
 
     stamp_ns: int
     facts: Mapping[str, str]
@@ -84,14 +93,17 @@ class TruthRow:
 
 
 class Truth:
-    """By question, spans in order of time, without overlap."""
+    """Spans by question, in order of time, without overlap."""
 
     def __init__(self, spans: Mapping[str, Iterable[Span]], start_ns: int | None = None) -> None:
-        """
-        Take the spans by question id.
+        """Store the spans.
 
-        `start_ns`: when the recording begins; that of the first span, if not given. Raises
-        TruthError if there is no span, or two of a question overlap.
+        Args:
+            spans: by question id.
+            start_ns: when the recording begins; by default when the first span does.
+
+        Raises:
+            TruthError: there is no span, or two of a question overlap.
         """
         self.spans = {name: tuple(sorted(own, key=lambda span: span.start_ns))
                       for name, own in spans.items()}
@@ -123,7 +135,7 @@ class Truth:
 
     @property
     def duration_s(self) -> float:
-        """Seconds for which something is known to be true."""
+        """Seconds for which the answer to a question is known."""
         total, until = 0, self.start_ns
         for start, end in sorted((span.start_ns, span.end_ns)
                                  for own in self.spans.values() for span in own):
@@ -132,30 +144,30 @@ class Truth:
         return total / NS
 
     def at(self, question_id: str, t_ns: int) -> Span | None:
-        """Return what is true of a question at `t_ns`, None where that is not known."""
+        """Return the span of a question at `t_ns`, or None if the answer is not known there."""
         index = bisect_right(self._starts.get(question_id, ()), t_ns) - 1
         span = self.spans[question_id][index] if index >= 0 else None
         return span if span is not None and t_ns < span.end_ns else None
 
     def before(self, question_id: str, t_ns: int) -> Span:
-        """Return the span of a question that `t_ns` lies in or after, or else the first."""
+        """Return the last span of a question that begins by `t_ns`, or else the first one."""
         return self.spans[question_id][max(0, bisect_right(self._starts[question_id], t_ns) - 1)]
 
     def answer(self, question_id: str, t_ns: int) -> str | None:
-        """Return the right answer to a question at `t_ns`, None where it is not known."""
+        """Return the right answer to a question at `t_ns`, or None if it is not known."""
         span = self.at(question_id, t_ns)
         return None if span is None else span.answer
 
     def covering(self, question_id: str, start_ns: int, end_ns: int) -> Span | None:
-        """Return the span of a question that all of start_ns to end_ns lies in, None for none."""
+        """Return the span of a question that contains start_ns to end_ns, or None."""
         span = self.at(question_id, start_ns)
         return span if span is not None and end_ns <= span.end_ns else None
 
     def settled(self, question_id: str, t_ns: int, before_s: float, after_s: float = 0.0) -> bool:
-        """
-        Tell whether a question's answer is known and the same from before to after `t_ns`.
+        """Return whether a question's answer is known and constant around `t_ns`.
 
-        Before the recording begins, and after the truth ends, nothing needs to be known.
+        The time from `before_s` before to `after_s` after `t_ns` counts, as far as it lies between
+        the beginning of the recording and the end of the truth.
         """
         first_ns = max(self.start_ns, t_ns - round(before_s * NS))
         last_ns = max(first_ns, min(self.end_ns - 1, t_ns + round(after_s * NS)))
@@ -171,7 +183,12 @@ class Truth:
         return False
 
     def runs(self, question_id: str, *, over_gaps: bool = False) -> list[Span]:
-        """Return spans joined where the answer stays, whatever the scene, if asked over gaps."""
+        """Return spans joined where the answer stays the same.
+
+        Args:
+            question_id: of the question.
+            over_gaps: also join over times for which the answer is not known.
+        """
         found: list[Span] = []
         for span in self.spans.get(question_id, ()):
             last = found[-1] if found else None
@@ -192,10 +209,15 @@ class Truth:
         return Truth({name: own for name, own in kept.items() if own}, self.start_ns)
 
     def check(self, questions: Iterable[Question], *, ignore_unknown: bool = False) -> Truth:
-        """
-        Return the truth about these questions. Raises TruthError.
+        """Return the truth about these questions.
 
-        Facts about questions that are not asked are an error, or left out with `ignore_unknown`.
+        Args:
+            questions: those that are asked.
+            ignore_unknown: leave out facts about questions that are not asked, instead of refusing
+                them.
+
+        Raises:
+            TruthError: facts about other questions, or answers that a question does not have.
         """
         asked = {question.id: question for question in questions}
         unknown = [name for name in self.ids if name not in asked]
@@ -203,7 +225,7 @@ class Truth:
             raise TruthError(f"the truth names questions that are not asked: {listed(unknown)} "
                              f"(asked: {listed(asked)})")
         if len(unknown) == len(self.ids):
-            raise TruthError(f"the truth says nothing of the questions asked "
+            raise TruthError(f"the truth is about none of the questions asked "
                              f"({listed(asked)}); it is about: {listed(self.ids)}")
         kept = {name: own for name, own in self.spans.items() if name in asked}
         for name, own in kept.items():
@@ -217,10 +239,10 @@ class Truth:
 
 
 def truth_of_rows(rows: Iterable[TruthRow]) -> Truth:
-    """
-    Join what is told at single stamps to spans. Raises TruthError if there is no row.
+    """Return the truth that is given at single stamps.
 
-    A row holds until the next one, at most MAX_HOLD_NS; the last as long as the one before it.
+    A row is true until the next one, but at most for MAX_HOLD_NS; the last one for as long as the
+    one before it. Raises TruthError if there is no row.
     """
     told = sorted(rows, key=lambda row: row.stamp_ns)
     spans: dict[str, list[Span]] = {}
@@ -232,7 +254,7 @@ def truth_of_rows(rows: Iterable[TruthRow]) -> Truth:
             end_ns = row.stamp_ns + (row.stamp_ns - told[number - 1].stamp_ns if number else 1)
         end_ns = min(end_ns, row.stamp_ns + MAX_HOLD_NS)
         if end_ns <= row.stamp_ns:
-            continue  # told twice for one stamp
+            continue  # a stamp that was given twice
         if facts is not None and (row.facts != facts or row.stamp_ns != until_ns):
             begun += 1
         facts, until_ns = row.facts, end_ns
@@ -248,15 +270,19 @@ def truth_of_rows(rows: Iterable[TruthRow]) -> Truth:
 
 
 def truth_of_world(world: World, times_s: Iterable[float], scene: int | str) -> Truth:
-    """Return what is true of a simulated desk at some times, all of it one scene."""
+    """Return the truth of a simulated desk at some times, all of it one scene."""
     return truth_of_rows(TruthRow(round(t_s * NS), world.truth(t_s), scene) for t_s in times_s)
 
 
 def truth_of_bag(bag: Bag, topic: str | None = None) -> Truth:
-    """
-    Read the truth that a bag tells on a topic of strings.
+    """Read the truth from a topic of strings of a bag.
 
-    Without `topic`, the one called `truth` (in any namespace). Raises TruthError, BagError.
+    Args:
+        bag: the bag.
+        topic: its name; by default the topic called `truth` (in any namespace).
+
+    Raises:
+        TruthError, BagError: no such topic, or messages that are not valid.
     """
     from .bags import STRING  # needs rosbags
 
@@ -269,7 +295,7 @@ def truth_of_bag(bag: Bag, topic: str | None = None) -> Truth:
                              f"{listed(strings)} (or give a file of truth)")
         topic = named[0]
     elif bag.topic(topic).type != STRING:
-        raise TruthError(f"{bag.path}: {topic} is of {bag.topic(topic).type}, truth is told as "
+        raise TruthError(f"{bag.path}: {topic} is of {bag.topic(topic).type}, truth must be "
                          f"{STRING}; topics of strings: {listed(strings)}")
     rows = [read_row(bag.decode(raw, number).data, f"{bag.path}: message {number} of {topic}")
             for number, raw in enumerate(bag.messages([topic]), 1)]
@@ -279,7 +305,7 @@ def truth_of_bag(bag: Bag, topic: str | None = None) -> Truth:
 
 
 def read_row(text: str, what: str) -> TruthRow:
-    """Read one message of a topic of truth; `what` names it in errors. Raises TruthError."""
+    """Parse one message of a topic of truth; `what` names it in errors. Raises TruthError."""
     try:
         row = json.loads(text)
         stamp_ns, facts, scene = row["stamp_ns"], row["facts"], row.get("segment")
@@ -307,7 +333,7 @@ def read_truth(path: str | Path, first_ns: int) -> Truth:
         raise TruthError(f"{path}: not UTF-8 text ({error.reason})") from error
     try:
         records = read_sections(text, str(path), {"segments": _SHAPE})["segments"]
-    except RecordError as error:
+    except YamlRecordError as error:
         raise TruthError(str(error)) from error
     if not records:
         raise TruthError(f"{path}: holds no segment")

@@ -4,8 +4,10 @@ The web application: the page, its live connection, and the requests it makes.
 - `GET /`, `/static/...`: the page.
 - `WS /live`: changes and pictures (live.py).
 - `GET /api/state`: everything at once, as the page gets it at first.
+- `GET /api/decisions.csv`, `.jsonl`, `/api/events.csv`, `.jsonl`, `/api/questions.yaml`: to save.
 - `POST /api/questions` {text, kind, options, id}, `PATCH /api/questions/<id>`
-  {rate_hz, enter, exit, ema}, `DELETE /api/questions/<id>`, `POST /api/ask` {text, options}.
+  {text, options, rate_hz, enter, exit, ema}, `DELETE /api/questions/<id>`, `POST /api/ask`
+  {text, options}.
 
 Requests and replies are JSON; a refusal is `{"error": why, "field": which}`.
 """
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
@@ -30,13 +33,15 @@ from starlette.websockets import WebSocket
 from .. import __version__
 from ..files import resources
 from ..questions import MAX_ID, MAX_OPTION, MAX_OPTIONS, MAX_TEXT, QuestionError
+from ..runtime.system import finite
 from .board import Board
 from .bodies import MAX_BODY, BodyError, changes_of, new_question, one_question, read_json
 from .complaints import Complaints
+from .export import FILES
 from .guard import Guard, allowed_names
 from .live import Live
 from .pictures import Pictures
-from .source import Source, SourceError, Unavailable, finite
+from .source import Source, SourceError, Unavailable
 
 MAX_CLIENTS = 64
 """Live connections at the same time; each may cost a picture's worth of memory."""
@@ -45,6 +50,9 @@ MAX_REQUESTS = 16
 """Requests to the system that may be under way."""
 
 ASK_TIMEOUT_S = 5.0
+
+BODY_S = 10.0
+"""A request whose body has not come by then is refused."""
 
 LIMITS = {"id": MAX_ID, "text": MAX_TEXT, "options": MAX_OPTIONS, "option": MAX_OPTION}
 
@@ -68,6 +76,7 @@ class ViewerApp:
             routes=[
                 Route("/", self._page),
                 Route("/api/state", self._state),
+                *(Route(f"/api/{name}", self._file) for name in FILES),
                 Route("/api/questions", self._answering(self._add), methods=["POST"]),
                 Route("/api/questions/{id}", self._answering(self._change), methods=["PATCH"]),
                 Route("/api/questions/{id}", self._answering(self._remove), methods=["DELETE"]),
@@ -84,6 +93,14 @@ class ViewerApp:
 
     async def _state(self, _request: Request) -> Response:
         return Response(self._board.changes(0)[1], media_type="application/json")
+
+    async def _file(self, request: Request) -> Response:
+        name = request.url.path.rpartition("/")[2]
+        kind, write = FILES[name]
+        text = await anyio.to_thread.run_sync(write, self._board)
+        stamp = time.strftime("%Y%m%d-%H%M%S")
+        return Response(text, media_type=f"{kind}; charset=utf-8", headers={
+            "Content-Disposition": f'attachment; filename="{name.replace(".", f"-{stamp}.")}"'})
 
     async def _live(self, socket: WebSocket) -> None:
         if self._clients >= MAX_CLIENTS:
@@ -116,7 +133,7 @@ class ViewerApp:
         if question is None:
             raise QuestionError(f"there is no question '{question_id[:MAX_ID]}'")
         changes = changes_of(await _body(request), question)
-        return JSONResponse({"message": await self._act(self._source.change, question_id, changes)})
+        return JSONResponse({"message": await self._act(self._source.change, question, changes)})
 
     async def _remove(self, request: Request) -> Response:
         question_id = request.path_params["id"]
@@ -170,10 +187,14 @@ async def _body(request: Request) -> dict[str, Any]:
     if kind != "application/json":  # a form of another site cannot send this one
         raise BodyError("the request must be of type application/json")
     body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MAX_BODY:
-            raise BodyError(f"the request is larger than {MAX_BODY} bytes")
+    try:
+        with anyio.fail_after(BODY_S):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > MAX_BODY:
+                    raise BodyError(f"the request is larger than {MAX_BODY} bytes")
+    except TimeoutError:
+        raise BodyError(f"the request did not come whole within {BODY_S:g} s") from None
     return read_json(bytes(body))
 
 

@@ -11,7 +11,7 @@ import json
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,13 +19,17 @@ from ..decision import TIER_HEALTH, UNKNOWN, YES, Decision
 from ..events import Event
 from ..frames import NS
 from ..questions import MAX_QUESTIONS, RESERVED_PREFIX, Question
-from .source import System, finite
+from ..runtime.system import System, finite
+from .state import State, Strain, state_of
 
 HISTORY_S, STEP_S = 60.0, 0.5
 """A row's history: how far back, and the width of one step, seconds."""
 
 EVENTS = 200
 """Events kept for a page that is opened later."""
+
+DECISIONS = 20_000
+"""Decisions kept to be saved: about five minutes of 16 questions at 4 Hz."""
 
 MERGE_S = 1.0
 """Questions that become unknown within this time are one event: the camera stopped, say."""
@@ -35,6 +39,9 @@ MEMO_S = 0.1
 
 ORPHAN_S = 2.0
 """A decision may come before the news of its question by this much."""
+
+FLAP_S, FLAPS = 10.0, 3
+"""A question whose answer has changed more often than that within this time is flapping."""
 
 
 @dataclass
@@ -64,6 +71,12 @@ class Board:
         self._system_version = 0
         self._link: dict[str, Any] = {"ok": False, "message": "starting"}
         self._link_version = 0
+        self._strain = Strain()
+        self._state: State | None = None
+        self._state_version, self._judged_s = 0, -MEMO_S
+        self._changed_s: dict[str, deque[float]] = {}  # when each answer changed lately
+        self._flapping: dict[str, dict[str, Any]] = {}  # the event that takes further changes
+        self._decisions: deque[Decision] = deque(maxlen=DECISIONS)
         self._events: deque[dict[str, Any]] = deque(maxlen=EVENTS)
         self._event_count = 0
         self._memo: dict[tuple[int, int], tuple[float, str]] = {}
@@ -80,6 +93,7 @@ class Board:
                     return
                 row = self._rows[name] = _Row()
             before, now_s = row.decision, self._clock()
+            self._decisions.append(decision)
             row.decision, row.arrived_s, row.elapsed_s = decision, now_s, max(0.0, elapsed_s)
             row.version = self._next()
             if decision.answer != UNKNOWN:
@@ -112,12 +126,16 @@ class Board:
                 elif before is None and now_s - row.arrived_s < ORPHAN_S:
                     kept[name] = row
             self._rows = kept
+            self._changed_s = {k: v for k, v in self._changed_s.items() if k in self._questions}
+            self._flapping = {k: v for k, v in self._flapping.items()
+                              if not k or k in self._questions}
             self._questions_version = self._next()
 
     def system(self, system: System) -> None:
         """Take how the system does."""
         with self._lock:
             self._system = system
+            self._strain.note(system, self._clock())
             self._system_version = self._next()
 
     def link(self, ok: bool, message: str) -> None:
@@ -150,6 +168,21 @@ class Board:
         with self._lock:
             return frozenset(self._questions)
 
+    def standing(self) -> tuple[Question, ...]:
+        """Return the standing questions in order."""
+        with self._lock:
+            return tuple(self._questions.values())
+
+    def decisions(self) -> tuple[Decision, ...]:
+        """Return the last decisions, oldest first."""
+        with self._lock:
+            return tuple(self._decisions)
+
+    def events(self) -> list[dict[str, Any]]:
+        """Return the last events, oldest first: {n, t (epoch, s), kind, ids, text, level}."""
+        with self._lock:
+            return [_event(event) for event in self._events]
+
     def changes(self, since: int) -> tuple[int, str]:
         """
         Return (version, JSON text) of what changed after version `since`; empty text for nothing.
@@ -158,6 +191,8 @@ class Board:
         """
         with self._lock:
             now_s = self._clock()
+            if now_s - self._judged_s >= MEMO_S or not since:
+                self._judge(now_s)
             if since >= self._version:
                 return self._version, ""
             key = (since, self._version)
@@ -177,6 +212,8 @@ class Board:
             message["system"] = self._system.to_dict()
         if self._link_version > since or since == 0:
             message["link"] = self._link
+        if self._state_version > since:
+            message["state"] = self._state.to_dict()
         shown = {name: row for name, row in self._rows.items()
                  if name in self._questions or name.startswith(RESERVED_PREFIX)}
         # Rows that were held back until their question was known come with the question.
@@ -189,11 +226,29 @@ class Board:
             message["history"] = {
                 name: [[round(t - now_s, 2), p] for t, p in row.history if now_s - t < HISTORY_S]
                 for name, row in shown.items() if not name.startswith(RESERVED_PREFIX)}
-        events = [{k: v for k, v in event.items() if k != "version"}
-                  for event in self._events if event["version"] > since]
+        events = [_event(event) for event in self._events if event["version"] > since]
         if events:
             message["events"] = events
         return message
+
+    def _judge(self, now_s: float) -> None:
+        """Bring the state of the whole up to date: it also changes by time alone."""
+        self._judged_s = now_s
+        reasons, waiting = {}, []
+        for name, question in self._questions.items():
+            row = self._rows.get(name)
+            if row is None or row.decision is None:
+                waiting.append(name)
+                continue
+            age_s = row.decision.age_s + now_s - row.arrived_s + row.elapsed_s
+            if row.decision.answer == UNKNOWN:
+                reasons[name] = row.decision.reason
+            elif age_s > max(self._system.max_age_s, 2 / question.rate_hz):
+                reasons[name] = "no answer lately"
+        state = state_of(self._link, self._system, reasons, waiting, len(self._questions),
+                         dropped=self._strain.dropped(now_s), put_off=self._strain.put_off(now_s))
+        if state != self._state:
+            self._state, self._state_version = state, self._next()
 
     def _row(self, name: str, row: _Row, now_s: float) -> dict[str, Any]:
         d = row.decision
@@ -213,17 +268,49 @@ class Board:
     # -- events ----------------------------------------------------------------------------------
 
     def _answer_event(self, before: Decision, now: Decision) -> None:
-        if now.tier == TIER_HEALTH and now.question_id.startswith(RESERVED_PREFIX):
+        name = now.question_id
+        if now.tier == TIER_HEALTH and name.startswith(RESERVED_PREFIX):
             if UNKNOWN not in (before.answer, now.answer):  # that is told by the questions
                 bad = now.answer == YES
-                self._add_event("camera", now.question_id, "began" if bad else "ended",
+                self._add_event("camera", name, "began" if bad else "ended",
                                 "warn" if bad else "good")
+        elif self._flaps(name, before.answer, now.answer):
+            pass
         elif now.answer == UNKNOWN:
-            self._merge_event("unknown", now.question_id, f"unknown: {now.reason}", "warn")
+            self._merge_event("unknown", name, f"unknown: {now.reason}", "warn")
         elif before.answer == UNKNOWN:
-            self._merge_event("answered", now.question_id, "answered", "good")
+            self._merge_event("answered", name, "answered", "good")
         else:
-            self._add_event("answer", now.question_id, f"{before.answer} → {now.answer}", "info")
+            self._add_event("answer", name, f"{before.answer} → {now.answer}", "info")
+
+    def _flaps(self, name: str, before: str, now: str) -> bool:
+        """Put a change of an answer that flaps into the line of its flapping; tell whether so."""
+        wall_s, now_s = self._wall(), self._clock()
+        times = self._changed_s.setdefault(name, deque(maxlen=FLAPS + 1))
+        times.append(now_s)
+        # Questions that come and go together, on a machine that is too slow, share a line.
+        shared = UNKNOWN in (before, now)
+        key = "" if shared else name
+        line = self._flapping.get(key)
+        if line is not None and (now_s - line["last_s"] >= FLAP_S
+                                 or line["n"] < self._events[0]["n"]):
+            del self._flapping[key]
+            line = None
+        if len(times) <= FLAPS or now_s - times[0] >= FLAP_S:
+            if line is None or name not in line["ids"] or now_s - times[-2] >= FLAP_S:
+                return False
+        if line is None:
+            self._add_event("flapping", name, "", "warn")
+            line = self._flapping[key] = self._events[-1]
+            line |= {"began_s": wall_s - (now_s - times[0]), "changes": FLAPS}
+        if name not in line["ids"]:
+            line["ids"] = [*line["ids"], name]
+        lasted_s = max(1, round(wall_s - line["began_s"]))
+        line |= {"last_s": now_s, "changes": line["changes"] + 1, "version": self._next()}
+        what = "known and unknown by turns" if shared else f"flaps: {before} ↔ {now}"
+        line["text"] = (f"{what}, {line['changes']} changes in "
+                        + (f"{lasted_s} s" if lasted_s < 120 else f"{round(lasted_s / 60)} min"))
+        return True
 
     def _merge_event(self, kind: str, name: str, text: str, level: str) -> None:
         last = self._events[-1] if self._events else None
@@ -248,8 +335,12 @@ class Board:
 def _question(question: Question) -> dict[str, Any]:
     return {"id": question.id, "text": question.text, "kind": question.kind,
             "options": list(question.options), "tier": question.tier,
-            "rate_hz": question.rate_hz, "enter": question.enter, "exit": question.exit,
-            "ema": question.ema}
+            "head": question.head, "rate_hz": question.rate_hz, "enter": question.enter,
+            "exit": question.exit, "ema": question.ema}
+
+
+def _event(event: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: event[name] for name in ("n", "t", "kind", "ids", "text", "level")}
 
 
 def _note(history: deque[list], t_s: float, p: float | None) -> None:

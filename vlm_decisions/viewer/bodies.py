@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Container, Mapping
 from typing import Any
 
-from ..questions import MAX_ID, Question, QuestionBook, QuestionError
+from ..questions import MAX_ID, Question, QuestionBook, QuestionError, check_id
 from .source import CHANGEABLE
 
 MAX_BODY = 65_536
@@ -47,10 +47,10 @@ def new_question(body: Mapping[str, Any], taken: Container[str]) -> Question:
     _only(body, _NEW)
     if "text" not in body:
         raise QuestionError("write a question first", "text")
-    text, question_id = body["text"], body.get("id") or ""
+    text, question_id = body["text"], body.get("id")
     if question_id in ("", None):
         question_id = make_id(text if isinstance(text, str) else "", taken)
-    elif question_id in taken:
+    elif check_id(question_id) in taken:
         raise QuestionError(f"question '{question_id}' exists already", "id")
     return Question(id=question_id, text=text, kind=body.get("kind", "yes_no"),
                     options=body.get("options", ()))
@@ -64,7 +64,7 @@ def one_question(body: Mapping[str, Any]) -> Question:
                     kind="choice" if options else "yes_no")
 
 
-def changes_of(body: Mapping[str, Any], question: Question) -> dict[str, float]:
+def changes_of(body: Mapping[str, Any], question: Question) -> dict[str, Any]:
     """Return the fields to set, valid together with those that stay. Raises either."""
     _only(body, CHANGEABLE)
     if not body:

@@ -1,4 +1,4 @@
-"""Draw the decisions on a camera image, legible from 320 to 1920 pixels wide and beyond."""
+"""Draw the decisions on a camera image, legible also where it is shown 415 pixels wide."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ _OPTION = (110, 200, 255)
 _PLAIN = (235, 235, 235)
 _BAR = (70, 110, 160)
 _HEADINGS = ("question", "answer", "p", "age")
+_WIDEST = 0.7
+"""The table's share of the picture's width, at most."""
 
 
 def draw(image: np.ndarray, question_ids: Sequence[str], decisions: Mapping[str, Decision],
@@ -26,7 +28,8 @@ def draw(image: np.ndarray, question_ids: Sequence[str], decisions: Mapping[str,
 
     A row names the question, its answer, p as number and bar, and the age of the evidence at
     ``now_ns``, seconds. A question without a decision shows dots. Camera health comes first and
-    shows only what is wrong. Rows that do not fit are counted in the last one.
+    shows only what is wrong. Where all rows together would hide more than half of the picture's
+    height, those that say no are counted in one; rows that do not fit are counted in the last.
     """
     out = image.copy()
     height, width = out.shape[:2]
@@ -34,6 +37,10 @@ def draw(image: np.ndarray, question_ids: Sequence[str], decisions: Mapping[str,
     rows = [_row(decision.question_id, decision, now_ns) for decision in decisions.values()
             if decision.question_id.startswith("camera_") and decision.answer != NO]
     rows += [_row(question_id, decisions.get(question_id), now_ns) for question_id in question_ids]
+    if len(rows) > (height // 2 - size.pad) // size.line - 1:
+        rows, said_no = [row for row in rows if row[1] != NO], sum(row[1] == NO for row in rows)
+        if said_no:
+            rows.append((f"+ {said_no} no", "", math.nan, "", _COLOURS[NO]))
     room = max(1, (height - size.pad) // size.line - 1)
     if len(rows) > room:
         hidden = len(rows) - room + 1
@@ -43,7 +50,7 @@ def draw(image: np.ndarray, question_ids: Sequence[str], decisions: Mapping[str,
         [head[1], *(row[1] for row in rows)], ["0.00"], [head[3], "0.0s", *(r[3] for r in rows)])]
     names = max(size.width_of(text) for text in [head[0], *(row[0] for row in rows)])
     # p and age are always whole; name and answer share what is left, the shorter one unclipped.
-    room = width - 2 * size.pad - sum(columns[1:]) - 3 * size.gap
+    room = round(_WIDEST * width) - 2 * size.pad - sum(columns[1:]) - 3 * size.gap
     names = max(size.gap, min(names, max(room - columns[0], room // 2)))
     columns[0] = max(size.gap, min(columns[0], room - names))
     left = [size.pad, size.pad + names + size.gap]
@@ -83,8 +90,8 @@ class _Size:
     """Sizes in pixels that follow from the image's width."""
 
     def __init__(self, width: int) -> None:
-        self.cap = max(8, round(width / 64))
-        self.line = round(self.cap * 1.75)
+        self.cap = max(8, round(width / 45))
+        self.line = round(self.cap * 1.7)
         self.pad = max(2, self.cap // 2)
         self.gap = round(self.cap * 0.9)
         self.thickness = max(1, round(self.cap / 10))

@@ -5,17 +5,18 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from ..decision import Decision
 from ..events import EventBook, EventSpec
 from ..frames import Frame
 from ..questions import Question
 from ..runtime import Runtime
-from ..runtime.statistics import RuntimeStats
+from ..runtime.system import System
 from . import overlay
 from .board import Board
 from .pictures import Pictures
-from .source import CAMERA, OVERLAY, System
+from .source import CAMERA, OVERLAY
 
 PERIOD_S = 0.2
 SYSTEM_S = 1.0
@@ -46,7 +47,8 @@ class RuntimeSource:
         """Begin to show `runtime`, and the events that `events` make of its decisions."""
         self._events = EventBook(events)
         self._runtime = runtime
-        self._board.link(True, "loading the model")
+        self._board.link(True, "")
+        self._board.system(System.of(runtime.stats(), runtime.settings))
         self._announce()
         self._unlisten = runtime.listen(self._decided)
         self._thread.start()
@@ -79,15 +81,14 @@ class RuntimeSource:
         return overlay.draw(frame.image, ids, newest, time.time_ns())
 
     def _refresh(self) -> None:
-        told_s = -SYSTEM_S
+        told_s, loaded = -SYSTEM_S, False
         while not self._stop.wait(PERIOD_S):
-            self._runtime.check_freshness()
-            if time.monotonic() - told_s >= SYSTEM_S:
-                told_s = time.monotonic()
-                stats = self._runtime.stats()
-                self._board.system(system_of(stats, self._runtime.settings.max_age_s))
-                if stats.model:
-                    self._board.link(True, "")
+            if loaded:  # while the model loads, a missing answer is no fault
+                self._runtime.check_freshness()
+            if not loaded or time.monotonic() - told_s >= SYSTEM_S:
+                told_s, stats = time.monotonic(), self._runtime.stats()
+                loaded = bool(stats.model)
+                self._board.system(System.of(stats, self._runtime.settings))
 
     def _announce(self) -> None:
         standing = self._runtime.questions()
@@ -111,11 +112,11 @@ class RuntimeSource:
         self._announce()
         return f"removed '{question_id}'"
 
-    def change(self, question_id: str, changes: Mapping[str, float]) -> str:
-        """Change rate, thresholds or smoothing. Raises QuestionError."""
-        self._runtime.replace_question(question_id, **changes)
+    def change(self, question: Question, changes: Mapping[str, Any]) -> str:
+        """Change fields of a standing question. Raises QuestionError."""
+        self._runtime.replace_question(question.id, **changes)
         self._announce()
-        return f"changed '{question_id}'"
+        return f"changed '{question.id}'"
 
     def ask(self, question: Question, timeout_s: float) -> Decision:
         """Answer one question about now."""
@@ -123,20 +124,3 @@ class RuntimeSource:
 
     def watch(self, channels: frozenset[str]) -> None:
         """Do nothing: frames are at hand, and Pictures drops what nobody watches."""
-
-
-def system_of(stats: RuntimeStats, max_age_s: float) -> System:
-    """Return what the page shows of a runtime's statistics."""
-    return System(
-        state="active" if stats.model else "loading", model=stats.model,
-        image_rate_hz=stats.image_rate_hz, image_age_s=stats.image_age_s, queue=stats.queue,
-        counts={"frames": stats.frames, "groups": stats.groups, "ticks": stats.ticks,
-                "decisions": stats.decisions, "windows": stats.segments,
-                "scene changes": stats.scene_changes, "put off": stats.skipped,
-                "errors": stats.errors},
-        dropped=dict(stats.dropped),
-        # As diagnostics name them: the check of a frame is Tier 0.
-        tick_ms={"tier 0" if name == "health" else name.replace("_", " "): ms
-                 for name, ms in stats.tick_ms.items()},
-        age_ms={f"tier {tier}": ms for tier, ms in sorted(stats.age_ms.items())},
-        condition=stats.condition, last_error=stats.last_error, max_age_s=max_age_s)

@@ -12,10 +12,17 @@ import threading
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from .guard import is_loopback
 
 HOST, PORT = "127.0.0.1", 8321
+
+MAX_CONNECTIONS = 256
+"""Connections at the same time, whatever they do; one more is closed at once."""
+
+REQUEST_S = 10.0
+"""A connection that has not sent a whole request by then is closed, seconds."""
 
 
 class ServerError(OSError):
@@ -40,7 +47,7 @@ class Server:
         """Begin to serve `app`."""
         config = uvicorn.Config(
             # The application says what went wrong, once in a while; the library would always.
-            app, log_config=None, log_level=logging.CRITICAL, access_log=False,
+            app, http=_Connection, log_config=None, log_level=logging.CRITICAL, access_log=False,
             lifespan="off", server_header=False, ws="websockets-sansio", ws_max_size=65_536,
             ws_max_queue=8, ws_per_message_deflate=False, timeout_keep_alive=5,
             timeout_graceful_shutdown=1)
@@ -73,6 +80,39 @@ class Server:
 
     def _serve(self) -> None:
         asyncio.run(self._server.serve(sockets=[self._socket]))
+
+
+class _Connection(H11Protocol):
+    """An HTTP connection that is let go where it only waits."""
+
+    _waiting: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        super().connection_made(transport)
+        if len(self.connections) > MAX_CONNECTIONS:
+            transport.abort()
+        else:
+            self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        upgraded = self.transport.get_protocol() is not self
+        if upgraded or (self.cycle is not None and not self.cycle.response_complete):
+            self._end_wait()
+        elif self._waiting is None:  # the first part of another request
+            self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end_wait()
+        super().connection_lost(exc)
+
+    def _wait(self) -> None:
+        self._waiting = self.loop.call_later(REQUEST_S, self.transport.abort)
+
+    def _end_wait(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
 
 
 def bind(host: str, port: int) -> socket.socket:

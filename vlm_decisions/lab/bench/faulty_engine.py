@@ -26,7 +26,7 @@ class FaultyEngine:
         self.go.set()
         self.failures = 0
         self.slowness = slowness
-        for name in ("name", "fingerprint", "pixel_budget", "device", "dtype"):
+        for name in ("name", "fingerprint", "pixel_budget", "n_layers", "device", "dtype"):
             if hasattr(engine, name):
                 setattr(self, name, getattr(engine, name))
 

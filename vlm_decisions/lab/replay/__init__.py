@@ -1,1 +1,1 @@
-"""The replay benchmark: recordings answered in several ways, scored against their truth."""
+"""The replay benchmark: recordings answered in several modes, and scored against their truth."""

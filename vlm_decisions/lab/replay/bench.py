@@ -1,8 +1,7 @@
-"""
-`vlm-decisions bench replay`: a recording through the runtime in several ways, scored.
+"""`vlm-decisions bench replay`: a recording through the runtime in several modes, scored.
 
-The keys of the result: those of one mode (see `summary`) for the first mode, and under `modes`
-the same for each, without what only plots need.
+The result has the figures of the first mode (see `summary`), and under `modes` those of every mode,
+without what only plots need.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from ...runtime.engine_protocol import EngineLike
 from ...runtime.heads import answering_head, load_heads
 from ...runtime.settings import RuntimeSettings
 from ...runtime.statistics import Percentiles, percentiles
-from ...sources.recording import Recording
+from ...sources.recording import ReplaySource
 from ...sources.truth import Truth
-from .fast import Outcome, play_fast
 from .modes import Mode, ModeError
+from .playback import Playback, play_fast
 from .score import ROUNDS, Scorer, truth_line
 
 LATENCY_MODELS = {
@@ -36,11 +35,11 @@ LATENCY_MODELS = {
 
 PLOTTED = ("lines", "ages_by_tier")
 
-Player = Callable[[Mode, QuestionBook], Outcome]
+Player = Callable[[Mode, QuestionBook], Playback]
 
 
 def bench_replay(
-    recording: Recording,
+    recording: ReplaySource,
     book: QuestionBook,
     modes: Sequence[Mode],
     play: Player,
@@ -50,12 +49,22 @@ def bench_replay(
     rounds: int = ROUNDS,
     tell: Callable[[str], None] = lambda message: None,
 ) -> dict[str, Any]:
-    """
-    Play the recording in every mode and return the result.
+    """Play the recording in every mode and return the result.
 
-    `play` runs one mode; `heads`: ids of questions with a head; `latency`: key of LATENCY_MODELS.
-    A mode that cannot be run here is left out, with the reason under its name. Raises ModeError if
-    none can.
+    A mode that cannot be run here is left out, with the reason under its name.
+
+    Args:
+        recording: with its truth.
+        book: the questions.
+        modes: how to answer.
+        play: runs one mode.
+        heads: ids of the questions that have a head.
+        latency: key of LATENCY_MODELS.
+        rounds: draws of the bootstrap.
+        tell: gets a line of text after each mode.
+
+    Raises:
+        ModeError: no mode can be run.
     """
     scorer = Scorer(recording.truth, rounds=rounds)
     done: dict[str, Any] = {}
@@ -90,15 +99,15 @@ def bench_replay(
 
 
 def fast_player(
-    recording: Recording,
+    recording: ReplaySource,
     engine: EngineLike,
     settings: RuntimeSettings,
     head_paths: Sequence[Any],
     latency: str,
     progress: Callable[[str, float], None] | None = None,
 ) -> Player:
-    """Return what plays a mode in this thread; `progress` gets the mode and seconds played."""
-    def play(mode: Mode, book: QuestionBook) -> Outcome:
+    """Return a player that runs in this thread; `progress` gets the mode and seconds played."""
+    def play(mode: Mode, book: QuestionBook) -> Playback:
         told = (lambda seconds: progress(mode.name, seconds)) if progress else None
         return play_fast(recording.frames(), mode.engine(engine), book,
                          settings=mode.settings(settings),
@@ -107,22 +116,25 @@ def fast_player(
     return play
 
 
-def headed(engine: EngineLike, book: QuestionBook, head_paths: Sequence[Any]) -> frozenset[str]:
+def questions_with_head(engine: EngineLike, book: QuestionBook,
+                        head_paths: Sequence[Any]) -> frozenset[str]:
     """Return the ids of the questions that a head which fits the engine answers."""
     heads, _ = load_heads(head_paths, engine.fingerprint, engine.pixel_budget)
     return frozenset(question.id for question in book if answering_head(question, heads))
 
 
-def summary(mode: Mode, book: QuestionBook, outcome: Outcome, scorer: Scorer,
+def summary(mode: Mode, book: QuestionBook, outcome: Playback, scorer: Scorer,
             truth: Truth) -> dict[str, Any]:
-    """
-    Return the figures of one mode.
+    """Return the figures of one mode.
 
-    `tiers`: age of answers by tier, and under `stages_ms` the engine's calls. `drops`: by cause.
-    `dead_time`: of the groups' periods, what no group's turn took, and how much of that the
-    engine used to prepare the next. `events`: the state machines' counts, beside those that the
-    truth would have given them. `lines` ([t_end, p, answer, age_ms] of every answer) and
-    `ages_by_tier` are for plots.
+    Returns:
+        The scores, and `tiers`: age of answers by tier, and under `stages_ms` the time of the
+            engine's
+        calls. `drops`: by cause. `dead_time`: time in the periods of groups in which no group was
+        processed, and how much of it the engine used to prepare the next. `events`: counts of the
+        state machines, beside those of the truth. `lines` ([t_end, p, answer, age_ms] of every
+            answer)
+        and `ages_by_tier` are for plots.
     """
     questions = list(book)
     result = {"about": mode.about, **scorer.score(outcome.decisions, questions)}
@@ -150,7 +162,7 @@ def summary(mode: Mode, book: QuestionBook, outcome: Outcome, scorer: Scorer,
     return result
 
 
-def _tiers(outcome: Outcome) -> dict[str, Any]:
+def _tiers(outcome: Playback) -> dict[str, Any]:
     tiers: dict[str, Any] = {}
     for tier in range(TIER_HEALTH, TIER_VLM + 1):
         ages = [d.age_s * 1e3 for d in outcome.decisions
@@ -161,7 +173,7 @@ def _tiers(outcome: Outcome) -> dict[str, Any]:
     return tiers
 
 
-def _dead_time(outcome: Outcome) -> dict[str, Any]:
+def _dead_time(outcome: Playback) -> dict[str, Any]:
     period_s = outcome.period_s
     total_s = period_s * len(outcome.turns_s)
     dead_s = sum(max(0.0, period_s - busy_s) for busy_s, _ in outcome.turns_s)
@@ -175,8 +187,8 @@ def _dead_time(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _events(book: QuestionBook, outcome: Outcome, truth: Truth) -> dict[str, Any]:
-    """Count what the state machines saw, and what they would have seen of the truth."""
+def _events(book: QuestionBook, outcome: Playback, truth: Truth) -> dict[str, Any]:
+    """Count the events of the answers, and those that the truth would have given."""
     given, true = EventBook(book.events), EventBook(book.events)
     for decision in outcome.decisions:
         given.update(decision)
@@ -192,7 +204,7 @@ def _events(book: QuestionBook, outcome: Outcome, truth: Truth) -> dict[str, Any
 
 
 def true_decisions(truth: Truth, period_s: float = 0.25) -> list[Decision]:
-    """Return the decisions of one that knows the truth, every `period_s` of frame time."""
+    """Return decisions that give the truth, every `period_s` of frame time."""
     step_ns = round(period_s * NS)
     told = sorted((t_ns, name, span.answer) for name, spans in truth.spans.items()
                   for span in spans for t_ns in range(span.start_ns, span.end_ns, step_ns))

@@ -1,4 +1,4 @@
-"""Engines around an engine, for comparisons: one that is timed, one that sees single frames."""
+"""Engines that wrap an engine for comparisons: one measures times, one sees single frames."""
 
 from __future__ import annotations
 
@@ -17,16 +17,18 @@ STAGES = ("encode", "append", "ask", "idle")
 
 
 class MeteredEngine:
-    """
-    The engine given, with the seconds of every call kept in `spent_s` by stage.
+    """An engine whose calls are timed.
 
-    `turns`: by group encoded, the seconds spent on it and then, as dead-time work, after it.
+    Attributes:
+        spent_s: seconds of every call, by stage.
+        turns: for each encoded group, the seconds spent on it, and those of dead-time work after
+            it.
     """
 
     def __init__(
         self, engine: EngineLike, timer: Callable[[], float] = time.perf_counter
     ) -> None:
-        """Count from here on."""
+        """Start measuring."""
         self._engine, self._timer = engine, timer
         self.name, self.fingerprint = engine.name, engine.fingerprint
         self.pixel_budget = engine.pixel_budget
@@ -34,7 +36,7 @@ class MeteredEngine:
         self.turns: list[list[float]] = []
 
     def __getattr__(self, name: str) -> Any:
-        """Leave everything else (device, dtype, ...) to the engine."""
+        """Return any other attribute (device, dtype, ...) of the engine."""
         return getattr(self._engine, name)
 
     def encode(self, frames: Sequence[np.ndarray]) -> Any:
@@ -46,7 +48,7 @@ class MeteredEngine:
         return MeteredStream(self, self._engine.stream(window_groups, mode))
 
     def timed(self, stage: str, call: Callable[..., Any], *arguments: Any) -> Any:
-        """Call, and note how long it took."""
+        """Call a function and record how long it took."""
         began_s = self._timer()
         try:
             return call(*arguments)
@@ -76,7 +78,7 @@ class MeteredStream:
         self._engine.timed("append", self._stream.append, group, stamps_ns)
 
     def ask(self, queries: Sequence[Question]) -> Sequence[ReadoutLike]:
-        """Answer all."""
+        """Answer all questions."""
         return self._engine.timed("ask", self._stream.ask, queries)
 
     def reset(self) -> None:
@@ -93,15 +95,14 @@ class MeteredStream:
 
 
 class RecentFrames:
-    """
-    Asks about the last `count` single frames, one a second (SimpleStream), from nothing each time.
+    """An engine that asks about the last `count` single frames, one a second (SimpleStream).
 
-    A frame is encoded as a group of itself twice, so that no motion is seen within one. Needs an
-    engine with `window(groups, times_s)`.
+    Each time the frames are processed anew. A frame is encoded as a group of itself twice, so that
+    a group shows no motion. Needs an engine with `window(groups, times_s)`.
     """
 
     def __init__(self, engine: Any, count: int = 4, apart_s: float = 1.0) -> None:
-        """`count` frames, `apart_s` seconds apart. Raises ValueError."""
+        """Use `count` frames that are `apart_s` seconds apart. Raises ValueError."""
         if count < 1 or not apart_s > 0:
             raise ValueError(f"{count} frames {apart_s} s apart: at least one, apart, are needed")
         self._engine, self._count, self._apart_s = engine, count, apart_s
@@ -109,15 +110,15 @@ class RecentFrames:
         self.pixel_budget = engine.pixel_budget
 
     def __getattr__(self, name: str) -> Any:
-        """Leave everything else (device, dtype, ...) to the engine."""
+        """Return any other attribute (device, dtype, ...) of the engine."""
         return getattr(self._engine, name)
 
     def encode(self, frames: Sequence[np.ndarray]) -> Any:
-        """Encode the newest frame, twice."""
+        """Encode the newest frame as a group."""
         return self._engine.encode([frames[-1], frames[-1]])
 
     def stream(self, window_groups: int = 8, mode: str = "stream") -> RecentStream:
-        """Return what looks like a stream; its window is that of the single frames."""
+        """Return an object like a stream that asks about single frames."""
         return RecentStream(self._engine, self._count, self._apart_s)
 
 
@@ -130,10 +131,10 @@ class Kept(NamedTuple):
 
 
 class RecentStream:
-    """Keeps encoded frames and asks about the newest and those one, two, ... steps before it."""
+    """Keeps encoded frames, and asks about the newest and those 1, 2, ... steps before it."""
 
     def __init__(self, engine: Any, count: int, apart_s: float) -> None:
-        """Start empty."""
+        """Start without frames."""
         self._engine, self._count, self._apart_s = engine, count, apart_s
         self._kept: deque[Kept] = deque()
 
@@ -143,14 +144,14 @@ class RecentStream:
         return tuple(self._kept)
 
     def append(self, group: Any, stamps_ns: tuple[int, int]) -> None:
-        """Keep a frame, as long as it may be asked about."""
+        """Keep a frame for as long as it may be asked about."""
         self._kept.append(Kept(group, *stamps_ns))
         span_ns = round((self._count - 1) * self._apart_s * NS)
         while stamps_ns[1] - self._kept[0].t_end_ns > span_ns:
             self._kept.popleft()
 
     def ask(self, queries: Sequence[Question]) -> Sequence[ReadoutLike]:
-        """Answer all about the recent frames."""
+        """Answer all questions about the recent frames."""
         chosen = self.chosen()
         first_ns = chosen[0].t_end_ns
         window = self._engine.window([kept.group for kept in chosen],
@@ -158,7 +159,7 @@ class RecentStream:
         return window.ask(queries)
 
     def chosen(self) -> list[Kept]:
-        """Return those asked about, the oldest first."""
+        """Return (time, frame) of the frames to ask about, the oldest first."""
         apart_ns = round(self._apart_s * NS)
         picked: dict[int, Kept] = {}
         for step in range(self._count):
@@ -169,12 +170,12 @@ class RecentStream:
         return [picked[t_ns] for t_ns in sorted(picked)]
 
     def reset(self) -> None:
-        """Drop all."""
+        """Drop all frames."""
         self._kept.clear()
 
     def start_over(self) -> None:
         """Have no state to drop."""
 
     def idle(self) -> bool:
-        """Have nothing to do."""
+        """Do nothing: there is no dead-time work."""
         return False

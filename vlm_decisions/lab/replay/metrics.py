@@ -1,8 +1,7 @@
-"""
-Measures of timed answers, on plain numbers: no ROS, no model, no files.
+"""Measures of timed answers, on plain numbers: no ROS, no model, no files.
 
-A *run* is a stretch of time during which one answer is true; an *event* is the beginning of a run
-that follows another. A *prediction* is a change of the answer given. Times are seconds.
+A *run* is an interval in which one answer is true. An *event* is the beginning of a run that
+follows another. A *prediction* is a change of the given answer. Times are seconds.
 """
 
 from __future__ import annotations
@@ -12,13 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-#: Timeliness (SPOT-Bench): seconds of full credit around an event, and the widths of the fall
-#: before and after it, by the setting's offset.
+#: Timeliness (SPOT-Bench): by the offset (seconds of full credit around an event), the standard
+#: deviations of the credit before and after it.
 TIMELINESS = {0.5: (0.74, 0.37), 1.0: (1.48, 0.74), 1.5: (2.22, 1.11)}
 LEAST_CREDIT = 0.05
 MOST_ABSORBED = 5
 
-#: A prediction matches an event from so long before it to so long after it (StreamingBench's
+#: A prediction matches an event from EARLY_S before it to LATE_S after it (StreamingBench's
 #: proactive task allows 2 s).
 EARLY_S, LATE_S = 0.5, 2.0
 
@@ -27,7 +26,7 @@ EPSILON_S = 1e-6
 
 @dataclass(frozen=True)
 class Timed:
-    """An answer at a time, and the segment that it is counted in."""
+    """An answer at a time, and the segment that it counts for."""
 
     t_s: float
     answer: str
@@ -35,8 +34,8 @@ class Timed:
 
 
 @dataclass(frozen=True)
-class Run:
-    """A stretch of time during which one answer is true."""
+class AnswerRun:
+    """An interval in which one answer is true."""
 
     start_s: float
     end_s: float
@@ -44,11 +43,15 @@ class Run:
 
 
 def credit(late_s: float, offset_s: float = 0.5, *, from_edge: bool = False) -> float:
-    """
-    Return the timeliness T of a prediction `late_s` after its event (negative: before it).
+    """Return the timeliness T of a prediction.
 
-    1 within the offset, beyond it exp(-d^2 / 2 sigma^2). d is the distance from the event; with
-    `from_edge` that from the end of the offset, a milder reading of the definition.
+    T is 1 within the offset, and exp(-d^2 / 2 sigma^2) beyond it, where d is the distance from the
+    event.
+
+    Args:
+        late_s: time of the prediction after its event; negative before it.
+        offset_s: key of TIMELINESS.
+        from_edge: count d from the end of the offset, a milder reading of the definition.
     """
     if abs(late_s) <= offset_s + 1e-9:
         return 1.0
@@ -60,7 +63,12 @@ def credit(late_s: float, offset_s: float = 0.5, *, from_edge: bool = False) -> 
 
 @dataclass(frozen=True)
 class Timeliness:
-    """What timely_matches found: credit by event (0: missed), and predictions that match none."""
+    """The result of timely_matches.
+
+    Attributes:
+        credits: T of each event, 0 if it was missed.
+        false: indices of the predictions that match no event.
+    """
 
     credits: tuple[float, ...]
     false: tuple[int, ...]
@@ -76,11 +84,10 @@ def timely_matches(
     events: Sequence[Timed], predictions: Sequence[Timed], offset_s: float = 0.5, *,
     from_edge: bool = False
 ) -> Timeliness:
-    """
-    Match predictions to events of the same answer by timeliness.
+    """Match predictions to events of the same answer by timeliness.
 
     Each prediction goes to the event that gives it the most credit, if that is at least 0.05. An
-    event absorbs its first five and keeps the best; the others are false.
+    event absorbs its first five predictions and keeps the best; the others are false.
     """
     credits = [0.0] * len(events)
     absorbed = [0] * len(events)
@@ -101,7 +108,7 @@ def timely_matches(
 
 
 def timeliness_f1(sums: Sequence[float]) -> float:
-    """Return Timeliness-F1 of (sum of T, matched, false, missed), added up; NaN of nothing."""
+    """Return Timeliness-F1 of the sums (T, matched, false, missed); NaN without events."""
     total, matched, false, missed = sums
     if matched + missed == 0:
         return float("nan")
@@ -112,7 +119,12 @@ def timeliness_f1(sums: Sequence[float]) -> float:
 
 @dataclass(frozen=True)
 class Matches:
-    """What event_matches found: (event, prediction) pairs, as indices, and the lateness of each."""
+    """The result of event_matches.
+
+    Attributes:
+        pairs: (event, prediction) as indices.
+        late_s: lateness of each pair.
+    """
 
     pairs: tuple[tuple[int, int], ...]
     late_s: tuple[float, ...]
@@ -122,8 +134,7 @@ def event_matches(
     events: Sequence[Timed], predictions: Sequence[Timed], early_s: float = EARLY_S,
     late_s: float = LATE_S
 ) -> Matches:
-    """
-    Pair events with predictions, one to one, in order of time.
+    """Pair events with predictions, one to one, in order of time.
 
     An event takes the first free prediction of its answer from `early_s` before it to `late_s`
     after it, and before the next event.
@@ -145,17 +156,21 @@ def event_matches(
 
 
 def readiness(
-    runs: Sequence[Run], answers: Sequence[Timed], tau_s: float | None = None
+    runs: Sequence[AnswerRun], answers: Sequence[Timed], tau_s: float | None = None
 ) -> list[float]:
-    """
-    Return EP x LP of each run but the first (Answer Readiness Score: their mean).
+    """Return EP x LP of each run but the first (the Answer Readiness Score is their mean).
 
-    `answers`: predictions in order, the first being the first answer given. t_a of a run is when
-    its answer was given: at its start, if it stood already; else at the first such prediction
-    from the start of the run before it to `tau` after its end; never, if there is none (0).
-    `tau_s`: median duration of the runs, if not given. With s the start and e the end of the run:
-    EP = min(1, 2 sigmoid(6 (t_a - s) / tau)), LP = min(1, max(0, 1 - (t_a - e) / tau)). The
-    published formula smooths min and max with constants it does not give; here they are hard.
+    t_a of a run is the time at which its answer was given. It is the start of the run if the answer
+    was already given then; else the time of the first such prediction from the start of the run
+    before it to `tau` after its end. A run without such a prediction scores 0. With s the start and
+    e the end of the run: EP = min(1, 2 sigmoid(6 (t_a - s) / tau)), LP = min(1, max(0, 1 - (t_a -
+    e) / tau)). The published formula smooths min and max with constants that it does not give; here
+    they are hard.
+
+    Args:
+        runs: of the truth, in order.
+        answers: predictions in order; the first one is the first answer given.
+        tau_s: tau; by default the median duration of the runs.
     """
     if tau_s is None:
         tau_s = float(np.median([run.end_s - run.start_s for run in runs])) if runs else 0.0
@@ -184,6 +199,6 @@ def readiness(
 
 
 def changes(answers: Sequence[Timed]) -> list[Timed]:
-    """Return the answers that differ from the one before them, and the first."""
+    """Return the first answer, and those that differ from the one before them."""
     return [answer for index, answer in enumerate(answers)
             if index == 0 or answer.answer != answers[index - 1].answer]

@@ -1,4 +1,4 @@
-"""The ways to answer that a benchmark compares: other settings, questions or engines."""
+"""The modes that a benchmark compares: other settings, questions or engines."""
 
 from __future__ import annotations
 
@@ -17,15 +17,20 @@ RECENT = 4
 
 
 class ModeError(ValueError):
-    """A mode that does not exist, or cannot be run here; the message says why."""
+    """A mode that does not exist, or cannot be run here. The message says why."""
 
 
 @dataclass(frozen=True)
 class Mode:
-    """
-    One way to answer: what it does to the settings, the questions and the engine.
+    """One way to answer.
 
-    `questions(book, heads)` gets the ids that have a head; `about` is one line for a report.
+    Attributes:
+        name: as on the command line.
+        about: one line for a report.
+        settings: changes the runtime's settings.
+        questions: changes the questions; it also gets the ids of those that have a head.
+        engine: changes the engine.
+        uses_heads: whether heads are loaded.
     """
 
     name: str
@@ -42,7 +47,7 @@ def same(value: Any, *_: Any) -> Any:
 
 
 def _changed(book: QuestionBook, change: Callable[[Question], Question | None]) -> QuestionBook:
-    """Return the questions changed, without those changed to None and the events on them."""
+    """Return the changed questions, without those changed to None and the events that use them."""
     kept = [new for question in book if (new := change(question)) is not None]
     ids = {question.id for question in kept}
     return QuestionBook(kept, [e for e in book.events if ids.issuperset(
@@ -73,7 +78,7 @@ def _windowed(settings: RuntimeSettings) -> RuntimeSettings:
 
 
 def all_modes(recent: int = RECENT) -> dict[str, Mode]:
-    """Return the modes by name; `recent` is the number of single frames of one of them."""
+    """Return the modes by name; `recent` is the number of frames of the mode recentN."""
     modes = (
         Mode("stream", "running state, heads where there are any", same, same, same),
         Mode("window", "the last window computed anew for each group", _windowed, same, same),
@@ -81,13 +86,13 @@ def all_modes(recent: int = RECENT) -> dict[str, Mode]:
              "only", same, _only_vlm, lambda engine: RecentFrames(engine, recent), False),
         Mode("tier1", "heads only, the questions that have one", same, _only_heads, same),
         Mode("tier2", "language model only", same, _only_vlm, same, False),
-        Mode("no_hysteresis", "as stream, yes above 0.5 and no below", same, _no_hysteresis, same),
+        Mode("no_hysteresis", "as stream, yes above 0.5, no below", same, _no_hysteresis, same),
     )
     return {mode.name: mode for mode in modes}
 
 
 def chosen(names: str, recent: int = RECENT) -> list[Mode]:
-    """Return the modes of a comma-separated list, `all` for every one. Raises ModeError."""
+    """Return the modes of a comma-separated list, or of `all`. Raises ModeError."""
     modes = all_modes(recent)
     if names == "all":
         return list(modes.values())

@@ -1,4 +1,9 @@
-"""Plots as SVG text, for pages that must work without any other file."""
+"""Plots as SVG text, for a page that works without any other file.
+
+They are drawn here and not with matplotlib for three reasons. Every band and bar has a tooltip with
+its answer and times. A timeline is as wide as the recording is long, and scrolls. And a report
+needs no package beyond those that the benchmark itself needs.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +21,7 @@ _LEFT, _RIGHT = 58, 12
 
 
 def colour_of(answer: str, options: Sequence[str] = ()) -> str:
-    """Return the colour of an answer; options get the palette's in their order."""
+    """Return the colour of an answer; options have the colours of the palette, in their order."""
     if answer in _ANSWERS:
         return _ANSWERS[answer]
     return PALETTE[list(options).index(answer) % len(PALETTE)] if answer in options else "#888"
@@ -26,10 +31,14 @@ def timeline(
     truth: Sequence[Sequence], line: Sequence[Sequence], seconds: float,
     options: Sequence[str] = (), thresholds: Sequence[float] = (),
 ) -> str:
-    """
-    Draw a question over time: truth and answer as bands, p as a line below them.
+    """Draw a question over time: truth and answer as bands, and p as a line below them.
 
-    `truth`: [start, end, answer]; `line`: [t, p, answer, ...], seconds.
+    Args:
+        truth: [start, end, answer], seconds.
+        line: [t, p, answer, ...], seconds.
+        seconds: length of the time axis.
+        options: of a choice, for the colours.
+        thresholds: drawn as dashed lines.
     """
     width = int(min(6000, max(860, seconds * 9))) + _LEFT + _RIGHT
     scale = (width - _LEFT - _RIGHT) / max(seconds, 1e-9)
@@ -68,7 +77,7 @@ def timeline(
 
 
 def histogram(groups: Mapping[str, Sequence[float]], unit: str, bins: int = 40) -> str:
-    """Draw histograms of several sets of values over one axis, one above the other."""
+    """Draw histograms of several sets of values over the same axis, one above the other."""
     filled = {name: values for name, values in groups.items() if len(values)}
     if not filled:
         return "<p>no values</p>"
@@ -102,7 +111,7 @@ def histogram(groups: Mapping[str, Sequence[float]], unit: str, bins: int = 40) 
 
 
 def stacked(rows: Mapping[str, Mapping[str, float]], unit: str) -> str:
-    """Draw one bar per row, made of its parts end to end."""
+    """Draw one bar per row, made of its parts one after the other."""
     names = list(dict.fromkeys(name for parts in rows.values() for name in parts))
     most = max((sum(parts.values()) for parts in rows.values()), default=0.0) or 1.0
     width, left = 760, 130
@@ -129,7 +138,7 @@ def stacked(rows: Mapping[str, Mapping[str, float]], unit: str) -> str:
 
 
 def calibration(bins: Sequence[Sequence], title: str, side: int = 130) -> str:
-    """Draw (mean p, share true, count) of bins as a curve over the diagonal."""
+    """Draw (mean p, share true, count) of bins as a curve, with the diagonal."""
     left, top = 26, 18
     parts = [f'<rect x="{left}" y="{top}" width="{side}" height="{side}" class="frame"/>',
              f'<line x1="{left}" y1="{top + side}" x2="{left + side}" y2="{top}" class="axis" '
@@ -149,7 +158,7 @@ def calibration(bins: Sequence[Sequence], title: str, side: int = 130) -> str:
 
 
 def _held(line: Sequence[Sequence], seconds: float) -> list[list]:
-    """Return [start, end, answer] of the answers given, each standing for at most a second."""
+    """Return [start, end, answer] of the answers given; each is valid for at most a second."""
     held: list[list] = []
     for index, (t_s, _, answer, *_) in enumerate(line):
         end = line[index + 1][0] if index + 1 < len(line) else min(t_s + 0.25, seconds)

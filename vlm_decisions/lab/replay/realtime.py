@@ -35,11 +35,11 @@ from ...runtime.settings import RuntimeSettings
 from ..demo import DemoError, process
 from .bench import Player
 from .engines import MeteredEngine
-from .fast import Outcome
 from .modes import Mode
+from .playback import Playback
 
 START_S = 120.0
-LAST_S = 2.0  # for the answers to the last images
+LAST_S = 2.0  # to wait for the answers to the last images
 
 
 def realtime_player(
@@ -50,22 +50,29 @@ def realtime_player(
     head_paths: Sequence[Any],
     seconds: float,
 ) -> Player:
-    """
-    Return what plays a mode: the node in this process, the camera in another.
+    """Return a player that runs the node in this process and the camera in another.
 
-    `load` loads the model, in the node's engine thread; `topic`: of the bag's images, empty for a
-    video; `seconds`: how long to play. Raises DemoError where the node or the camera fails.
+    Args:
+        source: bag or video.
+        topic: of the bag's images; empty for a video.
+        load: loads the model, in the node's engine thread.
+        settings: of the runtime.
+        head_paths: files and folders of heads.
+        seconds: how long to play.
+
+    Raises:
+        DemoError: the node or the camera fails.
     """
     stay_private()
     let_images_pass()
 
-    def play(mode: Mode, book: QuestionBook) -> Outcome:
+    def play(mode: Mode, book: QuestionBook) -> Playback:
         return _play(mode, book, source, topic, load, mode.settings(settings), head_paths, seconds)
     return play
 
 
 class _Listener(Node):
-    """Keeps the decisions, the events and when playing began."""
+    """Stores the decisions, the events and the time at which playing began."""
 
     def __init__(self) -> None:
         super().__init__("vlm_decisions_bench")
@@ -87,7 +94,7 @@ class _Listener(Node):
 
 def _play(mode: Mode, book: QuestionBook, source: str, topic: str,
           load: Callable[[], EngineLike], settings: RuntimeSettings, head_paths: Sequence[Any],
-          seconds: float) -> Outcome:
+          seconds: float) -> Playback:
     metered: list[MeteredEngine] = []
 
     def factory(name: str, budget: int | None) -> EngineLike:
@@ -120,7 +127,7 @@ def _play(mode: Mode, book: QuestionBook, source: str, topic: str,
             rclpy.try_shutdown()
     shift_ns = listener.playing["start_ns"] - listener.playing["first_ns"]
     first_ns = listener.playing["first_ns"]
-    outcome = Outcome(
+    outcome = Playback(
         decisions=[moved for d in listener.decisions
                    if (moved := _moved(d, -shift_ns)).t_decided_ns >= first_ns],
         events=[_moved(event, -shift_ns) for event in listener.events],
@@ -146,7 +153,7 @@ def _film(source: str, topic: str, listener: _Listener, seconds: float) -> None:
 
 
 def _moved(one: Any, by_ns: int) -> Any:
-    """Return a decision or event with its stamps moved; 0 says that there is none."""
+    """Return a decision or event with its stamps shifted; a stamp of 0 (none) stays 0."""
     stamps = {field.name: getattr(one, field.name) + by_ns for field in dataclasses.fields(one)
               if field.name.endswith("_ns") and getattr(one, field.name)}
     return dataclasses.replace(one, **stamps)

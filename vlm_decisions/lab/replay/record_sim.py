@@ -1,9 +1,8 @@
-"""
-Record the simulated desk as a bag, with the truth inside; as fast as it can be drawn.
+"""Record the simulated desk as a bag with its truth, as fast as it can be drawn.
 
-Scenes (segments of a script) are independent of each other. Ten are played at one desk, then the
-camera looks at another one, after a second without images: a cut would be no motion that any
-camera sees.
+Scenes (segments of a script) are independent of each other. Ten scenes are recorded at one desk.
+Then there are no images for a second, and the next scene is at another desk: no camera sees a cut
+as a motion.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ SEGMENT_S = (2.0, 4.0)
 PAUSE_S = 1.0
 FIRST_NS = 1_700_000_000 * NS
 
-#: Desks are drawn from seeds far from those that the embedded model was trained on.
+#: Seeds of desks that the embedded model was not trained on.
 SEEDS_FROM = 77_000_000
 
 
@@ -48,12 +47,21 @@ def record_sim(
     compressed: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Any]:
-    """
-    Write a bag of `segments` scenes of 2 to 4 s and return what it holds.
+    """Write a bag of `segments` scenes of 2 to 4 s and return what it holds.
 
-    `facts`: question ids whose truth is told, None for all that the desk knows. `compressed`:
-    JPEG images, else raw. `progress` gets the scenes done and their number. Raises ValueError,
-    BagError.
+    Args:
+        out: folder to write.
+        segments: number of scenes.
+        seed: of the desks.
+        facts: ids of the questions whose truth is recorded; None for all.
+        width: of the images.
+        height: of the images.
+        fps: images a second.
+        compressed: JPEG images, else raw ones.
+        progress: gets the number of scenes done and of all.
+
+    Raises:
+        ValueError, BagError: arguments that are not valid, or a folder that cannot be written.
     """
     if not 1 <= segments <= 10_000:
         raise ValueError(f"segments must be 1 to 10000, not {segments}")
@@ -62,7 +70,7 @@ def record_sim(
     known = World(0, Script.demo(0)).truth(0.0)
     for name in facts or ():
         if name not in known:
-            raise ValueError(f"the simulated desk knows nothing of '{name}' (it knows: "
+            raise ValueError(f"the simulated desk has no fact '{name}' (it has: "
                              f"{', '.join(known)})")
     images, done, last_ns = 0, 0, FIRST_NS
     with BagWriter(out) as bag:
@@ -86,7 +94,7 @@ def record_sim(
 
 
 def desk(seed: int, number: int, scenes: int) -> World:
-    """Return the `number`-th desk of a recording, with `scenes` random scenes."""
+    """Return a desk of a recording by its number, with `scenes` random scenes."""
     own = SEEDS_FROM + 1000 * seed + number
     rng = np.random.default_rng([own, 9])
     found = []
@@ -97,12 +105,12 @@ def desk(seed: int, number: int, scenes: int) -> World:
 
 
 def _frames(segments: int, seed: int, fps: float) -> Iterator[tuple[int, int, World, float]]:
-    """Yield (scene, stamp, desk, its time) of each image."""
+    """Yield (scene, stamp, desk, time of the desk) for each image."""
     begin_ns, scene = FIRST_NS, 0
     while scene < segments:
         count = min(PER_DESK, segments - scene)
         world = desk(seed, scene // PER_DESK, count)
-        # The script repeats after its end: the last image lies before it.
+        # The script repeats after its end, so the last image is before it.
         images = int((world.duration_s - 1e-6) * fps) + 1
         for k in range(images):
             t_s = k / fps

@@ -1,4 +1,4 @@
-"""The report of a benchmark as one HTML page: no scripts, no other files, nothing fetched."""
+"""The report of a benchmark as one HTML page, without scripts or other files."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ with constants that it does not give.</li>
 def write_report(
     path: str | Path, result: Mapping[str, Any], questions: Sequence[Question]
 ) -> None:
-    """Write the report of `bench_replay`'s result, replacing the file whole. Raises OSError."""
+    """Write the report of a result of `bench_replay`, completely or not at all. Raises OSError."""
     write_text(path, render(result, questions))
 
 
@@ -81,13 +81,13 @@ def render(result: Mapping[str, Any], questions: Sequence[Question]) -> str:
         f"<h1>{escape(title)}</h1>",
         f"<p>Model {escape(result['model'])}; {result['segments']} segments, "
         f"{result['duration_s']:.0f} s. {escape(_sentence(result['latency_model']))}.</p>",
-        "<h2>Ways to answer</h2>", _modes(result["modes"]), _DEFINITIONS,
+        "<h2>Modes</h2>", _modes(result["modes"]), _DEFINITIONS,
         f"<h2>Questions ({escape(next(iter(run)))})</h2>", _questions(result["questions"]),
         _events(result["events"]),
-        "<h2>Time of a group</h2><p>Median milliseconds of the engine by stage; groups come every "
+        "<h2>Time per group</h2><p>Median milliseconds of the engine by stage; a group comes every "
         f"{result['dead_time']['period_ms']:.0f} ms.</p>", _breakdown(run),
         "<h2>Age of the answers</h2>", _ages(result),
-        "<h2>Calibration</h2><p>The published (smoothed) p of yes against the share that is true; "
+        "<h2>Calibration</h2><p>Published (smoothed) p of yes against the share of yes in truth; "
         "15 bins of equal mass.</p>",
         _calibration(result, by_id),
         "<h2>Over time</h2>", _key(),
@@ -126,7 +126,7 @@ def _modes(modes: Mapping[str, Any]) -> str:
             + f"<td>{_number(tick['p50'])}<small>p95 {_number(tick['p95'])}</small></td>"
             f"<td>{drops}<small>{mode['overruns']} overruns</small></td>"
             f"<td>{_number(dead['dead_s'])} s<small>{used} used</small></td></tr>")
-    return (f"<div class='wide'><table><tr><th>way</th>{heads}<th>tick ms</th><th>drops</th>"
+    return (f"<div class='wide'><table><tr><th>mode</th>{heads}<th>tick ms</th><th>drops</th>"
             f"<th>dead time</th></tr>{''.join(rows)}</table></div>")
 
 
@@ -146,8 +146,8 @@ def _events(events: Mapping[str, Any]) -> str:
         f"<tr><td>{escape(name)}</td><td>{one['changes']}</td><td>{one['changes_true']}</td>"
         f"<td>{_counts(one['counters'])}</td><td>{_counts(one['counters_true'])}</td></tr>"
         for name, one in events.items())
-    return ("<h2>Events</h2><p>State machines over the answers, beside the same machines fed with "
-            "the truth.</p><table><tr><th>event</th><th>changes</th><th>of the truth</th>"
+    return ("<h2>Events</h2><p>State machines that get the answers, beside the same machines that "
+            "get the truth.</p><table><tr><th>event</th><th>changes</th><th>of the truth</th>"
             f"<th>counters</th><th>of the truth</th></tr>{rows}</table>")
 
 
@@ -173,7 +173,7 @@ def _ages(result: Mapping[str, Any]) -> str:
 
 
 def _calibration(result: Mapping[str, Any], by_id: Mapping[str, Question]) -> str:
-    """Draw the curve of all yes/no questions, and of each."""
+    """Draw the curve of all yes/no questions together, and of each one."""
     curves: dict[str, Any] = {}
     pooled: list[tuple[float, bool]] = []
     for name, row in result["questions"].items():

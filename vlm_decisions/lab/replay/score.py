@@ -1,8 +1,7 @@
-"""
-Score what was answered against what was true: by question, by tier, and pooled.
+"""Score answers against the truth: by question, and pooled.
 
-Every figure has a 95% interval (`..._ci`), a bootstrap over the truth's segments. Figures that
-nothing supports are None.
+Every figure has a 95% confidence interval (`..._ci`), a bootstrap over the truth's scenes. Figures
+without data are None.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from ...learn import measures
 from ...questions import Question
 from ...sources.truth import Span, Truth
 from . import metrics
-from .metrics import Run, Timed
+from .metrics import AnswerRun, Timed
 
-#: A segment shorter than this is no test of a question's answer.
+#: Shorter spans are not used for event accuracy.
 LEAST_SEGMENT_S = 1.0
 ROUNDS = 1000
 RANK_ROUNDS = 200
@@ -30,19 +29,19 @@ RANK_ROUNDS = 200
 
 @dataclass
 class _Sums:
-    """What each segment adds to the sums behind the pooled figures, by name."""
+    """The sums behind the pooled figures by name, one row for each segment."""
 
     count: int
     by_name: dict[str, np.ndarray] = field(default_factory=dict)
 
     def add(self, name: str, segment: int, *values: float) -> None:
-        """Add to a segment's sums."""
+        """Add values to a segment's sums."""
         if name not in self.by_name:
             self.by_name[name] = np.zeros((self.count, len(values)))
         self.by_name[name][segment] += values
 
     def merge(self, other: _Sums) -> None:
-        """Add another question's."""
+        """Add the sums of another question."""
         for name, parts in other.by_name.items():
             self.by_name[name] = self.by_name.get(name, 0) + parts
 
@@ -76,14 +75,15 @@ _POOLED = ("event_accuracy", "accuracy", "timeliness_f1", "timeliness_f1_at1",
 
 
 class Scorer:
-    """Scores decisions on the recording's frame time against its truth."""
+    """Scores decisions against the truth, on frame time."""
 
     def __init__(self, truth: Truth, *, rounds: int = ROUNDS, margin_s: float = 0.0) -> None:
-        """
-        Take the truth.
+        """Store the truth.
 
-        `rounds`: draws of the bootstrap, 0 for no intervals. `margin_s`: answers so close to a
-        change of their truth are not judged.
+        Args:
+            truth: of the recording.
+            rounds: draws of the bootstrap, 0 for no intervals.
+            margin_s: answers closer than this to a change of their truth are not judged.
         """
         self.truth = truth
         self._rounds, self._margin_s = rounds, margin_s
@@ -92,15 +92,13 @@ class Scorer:
 
     @property
     def segments(self) -> int:
-        """Number of segments, the units of the bootstrap."""
+        """Number of scenes, the units of the bootstrap."""
         return len(self._segments)
 
     def score(self, decisions: Sequence[Decision], questions: Sequence[Question]) -> dict[str, Any]:
-        """
-        Return the pooled figures and, under `questions`, those of each question.
+        """Return the pooled figures and, under `questions`, those of each question.
 
-        Tier 1 and 2 decisions count; those on questions without truth are left out. `ages_ms`,
-        `calibration` and the lines over time are for the report.
+        Decisions of Tier 1 and 2 on questions with truth are scored.
         """
         pooled = _Sums(self.segments)
         rows: dict[str, dict[str, Any]] = {}
@@ -156,7 +154,7 @@ class Scorer:
         return sums, row
 
     def _events(self, question: Question, known: Sequence[Decision], sums: _Sums) -> None:
-        """Add what the changes of answer are worth as predictions of the changes of truth."""
+        """Score the changes of the answer as predictions of the changes of the truth."""
         runs = self.truth.runs(question.id, over_gaps=True)
         events, predictions = self._timed(question, known)
         for event in events:
@@ -175,7 +173,7 @@ class Scorer:
                 sums.add(name, event.segment, value, value > 0, 0, value == 0)
             for index in found.false:
                 sums.add(name, predictions[index].segment, 0, 0, 1, 0)
-        timed = [Run(self._since_start_s(run.start_ns), self._since_start_s(run.end_ns),
+        timed = [AnswerRun(self._since_start_s(run.start_ns), self._since_start_s(run.end_ns),
                      run.answer) for run in runs]
         answers = self._answers(question.id, known)
         for run, value in zip(runs[1:], metrics.readiness(timed, answers)):
@@ -184,14 +182,14 @@ class Scorer:
     def _timed(
         self, question: Question, known: Sequence[Decision]
     ) -> tuple[list[Timed], list[Timed]]:
-        """Return the truth's changes and the answer's; the first answer is none."""
+        """Return the changes of the truth, and those of the answer (without the first answer)."""
         runs = self.truth.runs(question.id, over_gaps=True)
         events = [Timed(self._since_start_s(run.start_ns), run.answer, self._segments[run.scene])
                   for run in runs[1:]]
         return events, self._answers(question.id, known)[1:]
 
     def _answers(self, question_id: str, known: Sequence[Decision]) -> list[Timed]:
-        """Return the changes of answer at the times they were decided, `uncertain` left out."""
+        """Return the changes of the answer at their decision times, without `uncertain`."""
         return metrics.changes([
             Timed(self._since_start_s(d.t_decided_ns), d.answer,
                   self._segments[self.truth.before(question_id, d.t_end_ns).scene])
@@ -202,7 +200,7 @@ class Scorer:
 
     def _finals(self, question_id: str, judged: Sequence[tuple[Decision, Span]],
                 sums: _Sums) -> None:
-        """Add, of each long enough span, whether the last answer on it was right."""
+        """Score the last answer on each span that is long enough."""
         last = {span.start_ns: decision for decision, span in judged}
         for span in self.truth.spans[question_id]:
             if span.end_s - span.start_s >= LEAST_SEGMENT_S:
@@ -212,7 +210,7 @@ class Scorer:
 
     def _probabilities(self, question: Question, judged: Sequence[tuple[Decision, Any]],
                        right: Sequence[bool], segments: Sequence[int]) -> dict[str, Any]:
-        """Return ranking and calibration of the published p; of a choice, of its leader."""
+        """Return ranking and calibration of the published p (of a choice: of its answer)."""
         yes_no = question.kind == "yes_no"
         p = np.array([d.p for d, _ in judged])
         truth = (np.array([span.answer == YES for _, span in judged], bool) if yes_no
@@ -247,7 +245,7 @@ class Scorer:
 
     def _resampled(self, segments: Sequence[int],
                    of: Callable[[np.ndarray], float | None]) -> list[float] | None:
-        """Return the interval of a figure that no sums give, over segments drawn anew."""
+        """Return the interval of a figure that is not a function of sums, over resampled scenes."""
         if len(set(segments)) < 2:
             return None
         order = np.argsort(segments, kind="stable")

@@ -1,10 +1,10 @@
-"""`vlm-decisions study baseline`: the model against what is cheaper, on the same desks.
+"""`vlm-decisions study baseline`: the model against cheaper methods, on the same desks.
 
-Per yes/no question of the desk: the model as it answers (zero-shot); a linear probe on its decision
-token; a linear probe on its pooled vision features, without the language model; a small
+For each yes/no question of the desk: the model as it answers (zero-shot); a linear probe on its
+decision token; a linear probe on its pooled vision features, without the language model; a small
 convolutional network trained on the same clips (with PyTorch); and a linear probe on SigLIP's
-embeddings of the oldest and newest frame (when a checkpoint is given). All are fitted on some desks
-and measured on others.
+embeddings of the oldest and newest frame (if a checkpoint is given). All of them are fitted on some
+desks and measured on others.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ...questions import Question
 from ...runtime.heads import motion_row
 from ...sim.clips import TIMES_S, draw_clip
 from . import image_models
-from .asked import StudyError, desk_questions, each, family_of
+from .clip_answers import StudyError, desk_questions, family_of, progress
 
 FIT_SEED, TEST_SEED = 840_000_000, 842_000_000
 STRENGTHS = (0.001, 0.01, 0.1, 1.0)
@@ -31,11 +31,16 @@ LEAST_CLIPS = 20
 
 
 @dataclass
-class Seen:
-    """C clips: zero-shot P(yes) (C, Q), decision states (C, Q, D), pooled vision features (C, V).
+class ClipFeatures:
+    """What the methods see of C clips, for Q questions.
 
-    frames: uint8 (C, 2, H, W, 3) oldest and newest, small. whole: the same at full size where they
-    are wanted. truth: bool (C, Q).
+    Attributes:
+        p: zero-shot P(yes), (C, Q).
+        hidden: states of the decision token, (C, Q, D).
+        vision: pooled vision features, (C, V).
+        frames: oldest and newest frame, small, uint8 (C, 2, H, W, 3).
+        whole: the same frames at full size, if they are needed.
+        truth: bool (C, Q).
     """
 
     p: np.ndarray
@@ -53,19 +58,20 @@ def baseline(model: str = "sim_desk", clips: int = 400, test: int = 200, questio
 
     Args:
         model: embedded name, local path or hub name.
-        clips: how many are fitted on.
-        test: how many are measured on.
+        clips: number of clips to fit on.
+        test: number of clips to measure on.
         questions: set of questions about the desk.
-        cnn: train the small network; None: if PyTorch is there.
+        cnn: train the small network; None for yes if PyTorch is installed.
         siglip: folder of a SigLIP checkpoint.
         engine: loaded already, instead of `model`.
 
     Returns:
         methods: {name: {question: {auroc, accuracy (balanced, at 0.5), ece, brier, log_loss}}};
-        left_out: {method: why}; clips: {fit, test}; model.
+        left_out: {method: reason}; clips: {fit, test}; model.
 
     Raises:
-        StudyError: too few clips; ImportError: PyTorch asked for and absent.
+        StudyError: too few clips.
+        ImportError: PyTorch is needed and not installed.
     """
     if min(clips, test) < LEAST_CLIPS:
         raise StudyError(f"{min(clips, test)} clips are too few: take {LEAST_CLIPS} or more")
@@ -87,7 +93,7 @@ def baseline(model: str = "sim_desk", clips: int = 400, test: int = 200, questio
     usable = [k for k in range(len(names)) if 2 <= fit.truth[:, k].sum() <= clips - 2
               and 0 < held.truth[:, k].mean() < 1]
     for k in sorted(set(range(len(names))) - set(usable)):
-        left_out[names[k]] = "these clips show (almost) one answer only: take more"
+        left_out[names[k]] = "these clips show (almost) one answer only: use more"
     p = {"zero_shot": held.p,
          "decision_probe": _columns(usable, lambda k: _probe(
              fit.hidden[:, k], fit.truth[:, k], held.hidden[:, k]), held.p),
@@ -129,7 +135,7 @@ def plot_baseline(result: dict[str, Any], path: str) -> None:
     from .figures import figure, save
 
     questions = list(result["methods"]["zero_shot"])
-    drawn, axes = figure(2, f"{result['model']} against cheaper ways", rows=1)
+    drawn, axes = figure(2, f"{result['model']} against cheaper methods", rows=1)
     width = 0.8 / len(result["methods"])
     for axis, what in zip(axes, ("auroc", "ece")):
         for k, (name, rows) in enumerate(result["methods"].items()):
@@ -143,10 +149,10 @@ def plot_baseline(result: dict[str, Any], path: str) -> None:
     save(drawn, path)
 
 
-def _look(engine: Any, asked: list[Question], seed: int, clips: int, whole: bool) -> Seen:
+def _look(engine: Any, asked: list[Question], seed: int, clips: int, whole: bool) -> ClipFeatures:
     plain = [Question(q.id, q.text) for q in asked]
     p, hidden, vision, frames, images, truth = [], [], [], [], [], []
-    for k in each(range(clips), clips, "fit" if seed == FIT_SEED else "test"):
+    for k in progress(range(clips), clips, "fit" if seed == FIT_SEED else "test"):
         clip = draw_clip(seed + k)
         groups = engine.encode_many(clip.pairs)
         readouts = engine.window(groups, TIMES_S).ask(plain, hidden=True)
@@ -159,7 +165,7 @@ def _look(engine: Any, asked: list[Question], seed: int, clips: int, whole: bool
                        for f in ends])
         images += list(ends) if whole else []
         truth.append([clip.truth[q.id] == "yes" for q in asked])
-    return Seen(np.array(p), np.stack(hidden), np.stack(vision), np.array(frames), images,
+    return ClipFeatures(np.array(p), np.stack(hidden), np.stack(vision), np.array(frames), images,
                 np.array(truth))
 
 
@@ -179,7 +185,7 @@ def _columns(usable: list[int], probe: Any, like: np.ndarray) -> np.ndarray:
 
 
 def _pairs(features: np.ndarray) -> np.ndarray:
-    """Features of (oldest, newest, oldest, newest, ...) to [newest, newest - oldest] a clip."""
+    """Return [newest, newest - oldest] per clip of features (oldest, newest, oldest, ...)."""
     return np.concatenate([features[1::2], features[1::2] - features[::2]], axis=1)
 
 

@@ -1,7 +1,7 @@
-"""`vlm-decisions study heads`: what the Tier 1 heads see on a camera or a file, over time.
+"""`vlm-decisions study heads`: predictions of the Tier 1 heads on a camera or a file, over time.
 
-Frames take exactly the runtime's path: camera health, sampler, encoder, heads. Where a head says
-the unexpected, this tells whether the frames, the features or the head is at fault.
+Frames go through camera health, sampler, encoder and heads as in the runtime. If a head gives an
+unexpected answer, this shows whether the frames, the features or the head is the cause.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from ...frames import NS, Frame, Sampler
 from ...runtime.heads import Head
 from ...runtime.health import HealthMonitor
 from ...sources.source import Source
-from .asked import StudyError
+from .clip_answers import StudyError
 
 KEPT = 64  # groups, more than any head reads
 
 
 def heads_view(engine: Any, heads: Sequence[Head], source: Source,
                max_s: float | None = None) -> dict[str, Any]:
-    """Let heads look at a source until its end, or for `max_s` seconds.
+    """Run heads on a source until its end, or for `max_s` seconds.
 
     Returns:
         frames: {count, size [width, height], rate_hz, brightness (mean grey level)}; health
@@ -37,7 +37,7 @@ def heads_view(engine: Any, heads: Sequence[Head], source: Source,
     """
     if not heads:
         raise StudyError("there is no head for this model: train some (vlm-decisions train heads), "
-                         "or give them with --heads")
+                         "or name them with --heads")
     sampler, monitor = Sampler(), HealthMonitor()
     health: dict[str, list[float]] = {}
     stamps: list[float] = []
@@ -96,7 +96,7 @@ def print_heads_view(result: dict[str, Any]) -> None:
           f"brightness {frames['brightness']:.0f} of 255; {result['groups']} groups in "
           f"{result['segments']} segments")
     if result["missing"]:
-        print(f"not all of it was seen: {result['missing']}")
+        print(f"not all of it was read: {result['missing']}")
     change = result["features"]["change"]
     print(f"features: length {result['features']['norm']:.2f}, change from group to group "
           + ("-" if change is None else f"{change:.4f}"))
@@ -105,7 +105,7 @@ def print_heads_view(result: dict[str, Any]) -> None:
     print(f"{'head':<24} {'mean p':>7} {'low':>6} {'high':>6} {'yes':>5}")
     for name, row in result["heads"].items():
         if row["mean"] is None:
-            print(f"{name:<24} never had a window long enough")
+            print(f"{name:<24} its window was never long enough")
             continue
         print(f"{name:<24} {row['mean']:7.3f} {row['low']:6.3f} {row['high']:6.3f} "
               f"{100 * row['yes']:4.0f}%")

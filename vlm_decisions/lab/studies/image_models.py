@@ -1,4 +1,4 @@
-"""Image models that know nothing of questions, to measure against. Needs PyTorch, not MLX."""
+"""Image models without questions, for comparison. Needs PyTorch, not MLX."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-SIDE = (128, 96)  # width, height that the small network sees
+SIDE = (128, 96)  # width and height of the input of the small network
 EPOCHS, BATCH = 30, 32
 
 

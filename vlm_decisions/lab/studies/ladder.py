@@ -1,13 +1,14 @@
-"""`vlm-decisions study ladder`: the depth at which each kind of question becomes readable.
+"""`vlm-decisions study ladder`: the depth at which each kind of question can be read.
 
-The decision token's state is taken after every layer of the language model, for every yes/no
-question of held-out desks. Per family of questions and layer one linear probe is fitted on some
-clips and tested on others. Two baselines know less: the wording alone (the mean of its token
-embeddings) and the image alone (pooled vision features, one probe a question, no language model).
+The state of the decision token is taken after every layer of the language model, for every yes/no
+question about held-out desks. For each family of questions and layer, one linear probe is fitted on
+some clips and tested on others. Two baselines have less information: the text of the question alone
+(mean of its token embeddings), and the image alone (pooled vision features, one probe per question,
+no language model).
 
-Beside that, what an early exit costs and saves: the questions answered by the model itself at each
-depth (final norm and output rows on that layer's state, no probe), against the milliseconds that a
-tick of a stream takes which computes no layer beyond.
+The study also shows the cost and gain of an early exit: the model's own answers at each depth
+(final norm and output rows on the state of that layer, no probe), and the milliseconds of a tick
+that computes no further layer.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from ...learn.probes import fit_probe, predict_probe
 from ...questions import Question
 from ...runtime.heads import motion_row
 from ...sim.clips import TIMES_S, draw_clip
-from .asked import FAMILIES, StudyError, desk_questions, each, family_of
+from .clip_answers import FAMILIES, StudyError, desk_questions, family_of, progress
 
 FIRST_SEED = 830_000_000
 FIT_SHARE = 0.6
@@ -34,12 +35,16 @@ TICKS = 20  # timed at each depth
 
 
 @dataclass
-class Seen:
-    """What a model makes of C clips and Q questions.
+class LayerStates:
+    """What a model computes for C clips and Q questions.
 
-    hidden: decision states after each layer, float32 (C, Q, L, D). difference: the model's own
-    logit(yes) - logit(no) at each depth, (C, Q, L). words: mean embedding of a question's tokens,
-    (Q, E). vision: pooled features, (C, V). truth: (C, Q) bool.
+    Attributes:
+        questions: their ids.
+        hidden: states of the decision token after each layer, float32 (C, Q, L, D).
+        difference: the model's own logit(yes) - logit(no) at each depth, (C, Q, L).
+        words: mean embedding of a question's tokens, (Q, E).
+        vision: pooled features, (C, V).
+        truth: bool (C, Q).
     """
 
     questions: list[str]
@@ -50,8 +55,8 @@ class Seen:
     truth: np.ndarray
 
 
-def look(engine: Any, questions: Sequence[Question], clips: int) -> Seen:
-    """Run clips through the model and keep the decision states of all layers."""
+def look(engine: Any, questions: Sequence[Question], clips: int) -> LayerStates:
+    """Run clips through the model and return the decision states of all layers."""
     import mlx.core as mx
 
     asked = [q for q in questions if not q.options]
@@ -59,10 +64,10 @@ def look(engine: Any, questions: Sequence[Question], clips: int) -> Seen:
         raise StudyError("the set has no yes/no question")
     answers = [engine.question(q).answer_ids for q in asked]
     hidden, difference, vision, truth = [], [], [], []
-    for k in each(range(clips), clips, "ladder"):
+    for k in progress(range(clips), clips, "ladder"):
         clip = draw_clip(FIRST_SEED + k)
         groups = engine.encode_many(clip.pairs)
-        # Full depth for all: what a question's own `depth` costs is what this study measures.
+        # All layers for all questions: this study measures the effect of `depth`.
         full = [Question(q.id, q.text) for q in asked]
         readouts = engine.window(groups, TIMES_S).ask(full, hidden=True)
         hidden.append(np.stack([r.hidden for r in readouts]))
@@ -71,7 +76,7 @@ def look(engine: Any, questions: Sequence[Question], clips: int) -> Seen:
         vision.append(np.concatenate([motion_row(means), means[-1], groups[-1].max]))
         truth.append([clip.truth[q.id] == "yes" for q in asked])
     words = [engine.decoder.embed(mx.array(engine.question(q).ids)).mean(axis=0) for q in asked]
-    return Seen([q.id for q in asked], np.stack(hidden), np.stack(difference),
+    return LayerStates([q.id for q in asked], np.stack(hidden), np.stack(difference),
                 np.stack([np.array(w.astype(mx.float32)) for w in words]), np.stack(vision),
                 np.array(truth))
 
@@ -87,7 +92,7 @@ def exits(engine: Any, hidden: np.ndarray, answers: Sequence[Sequence[int]]) -> 
     return (logits[:, 0] - logits[:, 1]).reshape(count, depths)
 
 
-def probes(seen: Seen) -> dict[str, Any]:
+def probes(seen: LayerStates) -> dict[str, Any]:
     """Fit and test the probes.
 
     Returns:
@@ -221,7 +226,7 @@ def _probe(x: np.ndarray, truth: np.ndarray, fit: np.ndarray) -> np.ndarray:
 
 
 def _exit_accuracy(difference: np.ndarray, truth: np.ndarray, fit: np.ndarray) -> float:
-    """Balanced accuracy with a threshold fitted on the clips `fit`: an exit has its own bias."""
+    """Return balanced accuracy with a threshold fitted on the clips `fit`."""
     from sklearn.linear_model import LogisticRegression
 
     model = LogisticRegression(C=10.0, class_weight="balanced")

@@ -1,10 +1,11 @@
-"""`vlm-decisions study mvbench`: MVBench's questions, where its data is on this machine.
+"""`vlm-decisions study mvbench`: questions of MVBench, if its data is on this machine.
 
-MVBench (Li et al., arXiv:2311.17005) asks multiple-choice questions about short videos. A task is
-a JSON file, a list of {"video", "question", "candidates", "answer"} (and, where a part of the video
-is meant, "start" and "end" in seconds), beside a folder of videos. 16 frames are taken evenly and
-paired into groups with their real times, and the answer is read as the likeliest option. As in
-`study temporal`: as it is, its middle frame alone, and its groups in random order.
+MVBench (Li et al., arXiv:2311.17005) asks multiple-choice questions about short videos. A task is a
+JSON file, a list of {"video", "question", "candidates", "answer"} (with "start" and "end" in
+seconds if the question is about a part of the video), and a folder of videos. 16 frames are sampled
+evenly and paired into groups with their real times. The answer is the most probable option. As in
+`study temporal`, each clip is asked about as it is, as its middle frame alone, and with its groups
+in random order.
 """
 
 from __future__ import annotations
@@ -19,17 +20,24 @@ import numpy as np
 
 from ...engine.prompt import LETTERS
 from ...sources.video import VideoFile
-from .asked import StudyError, each
+from .clip_answers import StudyError, progress
 
 FRAMES = 16
 FORMS = ("full", "single", "shuffled")
 
 
 @dataclass(frozen=True)
-class Item:
-    """One question: its task, video, text, options, the index of the right one, and the part meant.
+class MvbenchQuestion:
+    """One question.
 
-    start_s, end_s: seconds of the video, end_s None for its end.
+    Attributes:
+        task: name of the task.
+        video: file.
+        question: its text.
+        options: the candidates.
+        answer: index of the right one.
+        start_s: beginning of the part of the video that the question is about.
+        end_s: end of that part, None for the end of the video.
     """
 
     task: str
@@ -41,8 +49,8 @@ class Item:
     end_s: float | None = None
 
 
-def load(annotations: Path, videos: Path) -> list[Item]:
-    """Read a task's JSON file. Raises StudyError naming the file and the entry at fault."""
+def load(annotations: Path, videos: Path) -> list[MvbenchQuestion]:
+    """Read a task's JSON file. Raises StudyError that names the file and the entry at fault."""
     try:
         entries = json.loads(annotations.read_text(encoding="utf-8"))
     except OSError as error:
@@ -57,7 +65,7 @@ def load(annotations: Path, videos: Path) -> list[Item]:
             for k, entry in enumerate(entries)]
 
 
-def sample(item: Item, count: int = FRAMES) -> tuple[list[np.ndarray], list[float]]:
+def sample(item: MvbenchQuestion, count: int = FRAMES) -> tuple[list[np.ndarray], list[float]]:
     """Return `count` frames taken evenly, and their times since the first in seconds.
 
     Raises:
@@ -73,7 +81,7 @@ def sample(item: Item, count: int = FRAMES) -> tuple[list[np.ndarray], list[floa
         raise StudyError(f"{item.video}: {len(here)} frames from {item.start_s:g} s to "
                          f"{'its end' if item.end_s is None else f'{item.end_s:g} s'} (it has "
                          f"{len(times)}, to {times[-1]:.1f} s)")
-    # The middles of equal parts; a short part gives fewer frames, always whole groups of two.
+    # The middles of equal parts. A short video gives fewer frames, always whole groups of two.
     count = min(count, len(here) // 2 * 2)
     chosen = [here[int(k)] for k in (np.arange(count) + 0.5) * len(here) / count]
     video.rewind()
@@ -87,12 +95,13 @@ def sample(item: Item, count: int = FRAMES) -> tuple[list[np.ndarray], list[floa
     return frames, [times[k] - times[chosen[0]] for k in chosen]
 
 
-def mvbench(engine: Any, items: Sequence[Item], frames: int = FRAMES) -> dict[str, Any]:
+def mvbench(engine: Any, items: Sequence[MvbenchQuestion], frames: int = FRAMES) -> dict[str, Any]:
     """Ask every question in every form.
 
     Returns:
         tasks: {name: {full, single, shuffled (accuracy), chance, temporal_gain, questions}}; and
-        the same over all questions as `all`.
+            the
+        same over all questions as `all`.
     """
     from ...engine.readout import Query
 
@@ -101,7 +110,7 @@ def mvbench(engine: Any, items: Sequence[Item], frames: int = FRAMES) -> dict[st
     right: dict[str, list[list[bool]]] = {}
     chance: dict[str, list[float]] = {}
     rng = np.random.default_rng(5)
-    for k in each(range(len(items)), len(items), "mvbench"):
+    for k in progress(range(len(items)), len(items), "mvbench"):
         item = items[k]
         images, times = sample(item, frames)
         pairs = [images[i:i + 2] for i in range(0, len(images), 2)]
@@ -145,7 +154,7 @@ def plot_mvbench(result: dict[str, Any], path: str) -> None:
     save(drawn, path)
 
 
-def _item(where: str, entry: Any, task: str, videos: Path) -> Item:
+def _item(where: str, entry: Any, task: str, videos: Path) -> MvbenchQuestion:
     if not isinstance(entry, dict):
         raise StudyError(f"{where}: must be an object")
     missing = [key for key in ("video", "question", "candidates", "answer") if key not in entry]
@@ -166,7 +175,7 @@ def _item(where: str, entry: Any, task: str, videos: Path) -> Item:
             raise StudyError(f"{where}: start and end must be seconds, not {value!r}")
     if end is not None and not start < end:
         raise StudyError(f"{where}: end must come after start: {start} to {end}")
-    return Item(task, video, str(entry["question"]), tuple(options),
+    return MvbenchQuestion(task, video, str(entry["question"]), tuple(options),
                 options.index(entry["answer"]), float(start), None if end is None else float(end))
 
 

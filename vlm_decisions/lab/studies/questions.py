@@ -18,7 +18,7 @@ from ...learn.measures import auroc, balanced_accuracy, bootstrap
 from ...sim import clips as desk
 from ...sim.facts import Scene, facts_of
 from ...sim.grammar import SPLITS, Phrase, draw
-from .asked import each
+from .clip_answers import progress
 
 FIRST_SEED = 860_000_000
 AT_ONCE = 16  # questions asked together
@@ -50,7 +50,7 @@ def questions(engine: Any, clips: int = 200, each_clip: int = 6, seed: int = 0) 
     moments = [desk.settled_moment(FIRST_SEED + k) for k in range(clips)]
     facts = [facts_of(Scene(world.state(t), *world.pose(t))) for world, t in moments]
     asked = {split: _choose(rng, split, facts, clips * each_clip) for split in SPLITS}
-    for k in each(range(clips), clips, "clips"):
+    for k in progress(range(clips), clips, "clips"):
         groups = engine.encode_many(desk.window(*moments[k]).pairs)
         shown = engine.window(groups, desk.TIMES_S)
         mine = [(one, i) for one in asked.values()

@@ -1,10 +1,9 @@
-"""`vlm-decisions study score`: the embedded model on desks it has never seen.
+"""`vlm-decisions study score`: the embedded model on desks that it was not trained on.
 
 Every clip is a window of 8 groups of a random world, drawn at 640x480 and sent through the engine
-as the runtime does it. Clips end at least 0.6 s after any change, so that each question has one
-right answer. What is said of time (gains, reversal) comes from clips of one motion each, see
-`temporal`. P(yes) is calibrated as the questions file says; `vlm-decisions calibrate` fits that on
-other desks than these.
+as in the runtime. Clips end at least 0.6 s after any change, so that each question has one right
+answer. The figures about time (gains, reversal) are from clips of one motion each, see `temporal`.
+P(yes) is calibrated as the questions file says; `vlm-decisions calibrate` fits that on other desks.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from ...questions import Question
 from ...runtime.heads import Head
 from ...sim.clips import CONDITIONS, GROUPS, SIZE, draw_clip
 from . import temporal
-from .asked import FAMILIES, Answers, ask, desk_questions, each, predict
+from .clip_answers import FAMILIES, ClipAnswers, ask_clip, desk_questions, progress, read_heads
 
-FIRST_SEED = 800_000_000  # neither trained, fitted nor calibrated on: no world from here on
+FIRST_SEED = 800_000_000  # worlds from here on are not used in training, fitting or calibration
 
 
 @dataclass(frozen=True)
@@ -47,23 +46,23 @@ class Score:
 
 def score(model: str = "sim_desk", clips: int = 400, questions: str = "desk",
           heads: Sequence[Head] = (), engine: Any = None) -> Score:
-    """Ask every question of the set about `clips` held-out clips, and half as many of motion.
+    """Ask every question of the set about `clips` held-out clips, and about half as many of motion.
 
     Raises:
-        StudyError: a question that is no fact of the desk.
+        StudyError: a question that is not about the desk.
     """
     if engine is None:
         from ...engine.engine import Engine
 
         engine = Engine.load(model)
     book = desk_questions(questions)
-    said, plain = Answers(), Answers()
+    said, plain = ClipAnswers(), ClipAnswers()
     conditions: list[tuple[str, ...]] = []
-    for k in each(range(clips), clips, "clips"):
+    for k in progress(range(clips), clips, "clips"):
         clip = draw_clip(FIRST_SEED + k)
         groups = engine.encode_many(clip.pairs)
-        ask(engine, groups, book, clip.truth, said)
-        predict([head for head in heads if head.question in clip.truth], groups, said)
+        ask_clip(engine, groups, book, clip.truth, said)
+        read_heads([head for head in heads if head.question in clip.truth], groups, said)
         conditions.append(clip.conditions)
     for question in book:
         if not question.options:
@@ -104,7 +103,7 @@ def print_score(result: Score) -> None:
           "of equal mass")
 
 
-def _table(said: Answers, heads: Sequence[Head], moved: dict[str, Any] | None,
+def _table(said: ClipAnswers, heads: Sequence[Head], moved: dict[str, Any] | None,
            clips: int) -> dict[str, Any]:
     rng = np.random.default_rng(13)
     rows: dict[str, Any] = {}
@@ -135,7 +134,7 @@ def _table(said: Answers, heads: Sequence[Head], moved: dict[str, Any] | None,
     }
 
 
-def _details(said: Answers, plain: Answers, conditions: Sequence[tuple[str, ...]],
+def _details(said: ClipAnswers, plain: ClipAnswers, conditions: Sequence[tuple[str, ...]],
              moved: dict[str, Any] | None) -> dict[str, Any]:
     plain.truth = said.truth
     presence = [name for name in FAMILIES["presence"] if name in said.p]
@@ -156,7 +155,7 @@ def _details(said: Answers, plain: Answers, conditions: Sequence[tuple[str, ...]
     }
 
 
-def _mean_auroc(said: Answers, names: Sequence[str], chosen: np.ndarray | None) -> float | None:
+def _mean_auroc(said: ClipAnswers, names: Sequence[str], chosen: np.ndarray | None) -> float | None:
     found = []
     for name in names:
         truth, p = said.told(name), np.array(said.p[name])
@@ -166,14 +165,14 @@ def _mean_auroc(said: Answers, names: Sequence[str], chosen: np.ndarray | None) 
     return float(np.mean(found)) if found else None
 
 
-def _accuracy(said: Answers, name: str, chosen: np.ndarray) -> float | None:
+def _accuracy(said: ClipAnswers, name: str, chosen: np.ndarray) -> float | None:
     if name not in said.picked or not len(chosen):
         return None
     right = [a == t[name] for a, t in zip(said.picked[name], said.truth, strict=True)]
     return float(np.mean(np.array(right)[chosen]))
 
 
-def _calibration(said: Answers) -> dict[str, float | None]:
+def _calibration(said: ClipAnswers) -> dict[str, float | None]:
     """Return ece, brier, log_loss over the answers to all questions together."""
     names = list(said.p)
     if not names:

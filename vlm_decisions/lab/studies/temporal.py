@@ -1,12 +1,12 @@
 """`vlm-decisions study temporal`: whether the model uses time.
 
-Every clip is a window of 8 groups inside one segment of a random desk, so one motion (or none)
-from end to end. It is asked about as it is; as its middle frame alone; with its groups in random
-order; with its frames in random order, paired anew; and played backwards, where approaching and
-receding, left and right must swap. A model that answers from appearance does as well on the middle
-frame and on random frames, and cannot turn with the clip. One that sees the motion between the two
-frames of a group does well on groups in any order; one that follows what moves from group to group
-does not.
+Every clip is a window of 8 groups inside one segment of a random desk, with one motion (or none)
+from beginning to end. Questions are asked about the clip as it is; about its middle frame alone;
+with its groups in random order; with its frames in random order, paired anew; and played backwards,
+where approaching and receding, left and right must swap. A model that answers from appearance does
+as well on the middle frame and on random frames, and its answers do not swap. A model that sees the
+motion between the two frames of a group does well on groups in any order. A model that compares
+groups with each other does not.
 """
 
 from __future__ import annotations
@@ -21,29 +21,35 @@ from ...learn.measures import auroc, balanced_accuracy, bootstrap
 from ...questions import Question
 from ...runtime.heads import Head
 from ...sim.clips import GROUPS, MOTION, TIMES_S, Clip, draw_motion_clip
-from .asked import Answers, StudyError, ask, desk_questions, each, predict
+from .clip_answers import ClipAnswers, StudyError, ask_clip, desk_questions, progress, read_heads
 
 FIRST_SEED = 820_000_000
 FORMS = ("full", "single", "shuffled", "scrambled")
 
 
 @dataclass
-class Watched:
-    """What was said of the clips in each form, and whether it turned when played backwards.
+class MotionAnswers:
+    """Answers about the clips in each form, and whether they swapped when played backwards.
 
-    turned: of the language model, heads_turned: of the heads; (clip, question, right) each.
+    Attributes:
+        full: about the clips as they are.
+        single: about their middle frame.
+        shuffled: with the groups in random order.
+        scrambled: with the frames in random order.
+        turned: (clip, question, right) of the language model, for clips played backwards.
+        heads_turned: the same of the heads.
     """
 
-    full: Answers = field(default_factory=Answers)
-    single: Answers = field(default_factory=Answers)
-    shuffled: Answers = field(default_factory=Answers)
-    scrambled: Answers = field(default_factory=Answers)
+    full: ClipAnswers = field(default_factory=ClipAnswers)
+    single: ClipAnswers = field(default_factory=ClipAnswers)
+    shuffled: ClipAnswers = field(default_factory=ClipAnswers)
+    scrambled: ClipAnswers = field(default_factory=ClipAnswers)
     turned: list[tuple[int, str, bool]] = field(default_factory=list)
     heads_turned: list[tuple[int, str, bool]] = field(default_factory=list)
 
 
 def watch(engine: Any, questions: Sequence[Question], heads: Sequence[Head],
-          clips: int) -> Watched:
+          clips: int) -> MotionAnswers:
     """Ask the motion questions about `clips` clips in every form.
 
     Raises:
@@ -52,33 +58,33 @@ def watch(engine: Any, questions: Sequence[Question], heads: Sequence[Head],
     asked = [q for q in questions if q.id in MOTION]
     if not asked:
         raise StudyError(f"the set has none of the questions about motion: {', '.join(MOTION)}")
-    out = Watched()
+    out = MotionAnswers()
     rng, scramble = np.random.default_rng(13), np.random.default_rng(14)
-    for k in each(range(clips), clips, "motion"):
+    for k in progress(range(clips), clips, "motion"):
         clip = draw_motion_clip(FIRST_SEED + k)
         groups = engine.encode_many(clip.pairs)
-        ask(engine, groups, asked, clip.truth, out.full)
-        predict(heads, groups, out.full)
+        ask_clip(engine, groups, asked, clip.truth, out.full)
+        read_heads(heads, groups, out.full)
         middle = clip.frames[len(clip.frames) // 2]
         still = engine.encode([middle, middle])
-        ask(engine, [still], asked, clip.truth, out.single, TIMES_S[:1])
+        ask_clip(engine, [still], asked, clip.truth, out.single, TIMES_S[:1])
         order = rng.permutation(GROUPS)
-        ask(engine, [groups[i] for i in order], asked, clip.truth, out.shuffled)
+        ask_clip(engine, [groups[i] for i in order], asked, clip.truth, out.shuffled)
         frames = [clip.frames[i] for i in scramble.permutation(len(clip.frames))]
         mixed = engine.encode_many(list(zip(frames[::2], frames[1::2], strict=True)))
-        ask(engine, mixed, asked, clip.truth, out.scrambled)
+        ask_clip(engine, mixed, asked, clip.truth, out.scrambled)
         if clip.moves:
             groups = engine.encode_many([pair[::-1] for pair in clip.pairs[::-1]])
-            back = Answers()
-            ask(engine, groups, asked, clip.truth, back)
-            predict(heads, groups, back)
+            back = ClipAnswers()
+            ask_clip(engine, groups, asked, clip.truth, back)
+            read_heads(heads, groups, back)
             out.turned += _turned(k, out.full.p, back.p, {q.id: q.id for q in asked}, clip)
             out.heads_turned += _turned(k, out.full.heads, back.heads,
                                         {head.name: head.question for head in heads}, clip)
     return out
 
 
-def summary(watched: Watched) -> dict[str, Any]:
+def summary(watched: MotionAnswers) -> dict[str, Any]:
     """Return what `watch` found.
 
     Returns:
@@ -163,7 +169,7 @@ def plot_temporal(result: dict[str, Any], path: str) -> None:
 
 def _turned(k: int, forward: dict[str, list[float]], back: dict[str, list[float]],
             question_of: dict[str, str], clip: Clip) -> list[tuple[int, str, bool]]:
-    """Whether each P(yes) of the clip's axis moved the right way when it was played backwards."""
+    """Return whether each P(yes) about the clip's axis moved the right way, played backwards."""
     depth = clip.truth["approaching"] == "yes" or clip.truth["receding"] == "yes"
     axis = MOTION[:2] if depth else MOTION[2:]
     moved = []
@@ -175,7 +181,7 @@ def _turned(k: int, forward: dict[str, list[float]], back: dict[str, list[float]
     return moved
 
 
-def _accuracy(answers: Answers, chosen: np.ndarray) -> float | None:
+def _accuracy(answers: ClipAnswers, chosen: np.ndarray) -> float | None:
     found = [balanced_accuracy(answers.told(name)[chosen], np.array(p)[chosen] > 0.5)
              for name, p in answers.p.items()]
     known = [value for value in found if value is not None]
@@ -188,7 +194,7 @@ def _share(turned: Sequence[tuple[int, str, bool]]) -> float | None:
 
 def _interval_turned(turned: Sequence[tuple[int, str, bool]],
                      rng: np.random.Generator) -> list[float] | None:
-    """Bootstrap over clips: the questions of a clip are not independent."""
+    """Return the interval over clips: the questions about a clip are not independent."""
     by_clip: dict[int, list[bool]] = {}
     for clip, _, right in turned:
         by_clip.setdefault(clip, []).append(right)

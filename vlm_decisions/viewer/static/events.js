@@ -4,7 +4,8 @@ import { $, h } from "./dom.js";
 import { time } from "./format.js";
 
 const SHOWN = 100;
-const KINDS = { answer: "answer", unknown: "unknown", answered: "answered", camera: "camera", event: "event" };
+const CHIPS = 3;
+const CHIP_MS = 8000;
 
 export class Events {
   constructor() {
@@ -20,14 +21,16 @@ export class Events {
     this.list.replaceChildren();
   }
 
-  take(events) {
+  /** Take events, new ones and those that go on; `fresh`: they are the past, as a page finds it. */
+  take(events, fresh) {
+    if (!fresh) for (const event of events.slice(-CHIPS)) this.chip(event);
     for (const event of events) {
       const who = event.ids.length > 3
         ? [h("span", {}, `${event.ids.length} questions`)]
         : event.ids.flatMap((id, i) => [i ? ", " : "", h("span", { class: "mono" }, id)]);
-      const item = h("li", { "data-level": event.level, "data-kind": KINDS[event.kind] ?? "other" },
+      const item = h("li", { "data-level": event.level, "data-kind": event.kind },
         h("time", { datetime: new Date(event.t * 1000).toISOString() }, time(event.t)),
-        h("span", { title: event.ids.join(", ") }, ...who, " ", event.text));
+        h("span", { title: event.ids.join(", ") }, ...who, " ", h("span", { class: "what" }, event.text)));
       const old = this.items.get(event.n);
       if (old) old.replaceWith(item);
       else this.list.prepend(item);
@@ -36,5 +39,17 @@ export class Events {
     while (this.list.childElementCount > SHOWN) this.list.lastElementChild.remove();
     for (const n of [...this.items.keys()].slice(0, -SHOWN)) this.items.delete(n);
     $("no-events").hidden = this.list.childElementCount > 0;
+  }
+
+  /** Show an event over the picture for a while. */
+  chip(event) {
+    const chip = h("li", { "data-level": event.level, "data-n": event.n },
+      h("span", { class: "mono" }, event.ids.length > 1 ? `${event.ids.length} questions` : event.ids[0]), " ", event.text);
+    const chips = $("chips");
+    const old = [...chips.children].find((other) => other.dataset.n === String(event.n));
+    if (old) old.replaceWith(chip);
+    else chips.append(chip);
+    while (chips.childElementCount > CHIPS) chips.firstElementChild.remove();
+    setTimeout(() => chip.remove(), CHIP_MS);
   }
 }

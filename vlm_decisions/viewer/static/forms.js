@@ -1,43 +1,78 @@
 // Asking a new question, and editing or removing one that stands.
 
 import { $, say } from "./dom.js";
+import { lines } from "./copy.js";
 import { probability } from "./format.js";
 import { request } from "./live.js";
+import { Thresholds } from "./thresholds.js";
+
+// What the page calls the fields of a question.
+const WORDS = {
+  text: "The question", options: "The options", id: "The name", kind: "The kind of answer", rate_hz: "The rate",
+  enter: "“Yes from”", exit: "“No up to”", ema: "The weight of the newest value",
+};
+
+/** An error of the server in the words of the page. */
+function inWords({ message, field }) {
+  let text = message.replace(/^question '[^']*': /, "")
+    .replace(/^question '(.*)' exists already$/, "There is a question named “$1” already")
+    .replace(/^question id (.*) is not a ROS name: /, "The name $1 cannot be used. It takes ")
+    .replace(/^question id /, "The name ");
+  if (field in WORDS && text.startsWith(`${field} `)) text = WORDS[field] + text.slice(field.length);
+  if (field === "enter" || field === "exit") text = text.replace(/\b(enter|exit)\b/g, (name) => WORDS[name]);
+  text = text[0].toUpperCase() + text.slice(1);
+  return /[.!?]$/.test(text) ? text : `${text}.`;
+}
 
 /** Mark the field that an error is about, or none, and say the error. */
 function complain(form, box, error) {
   for (const input of form.elements) input.removeAttribute("aria-invalid");
-  say(box, error ? error.message : "");
-  if (error?.field && form.elements[error.field]) {
-    const input = form.elements[error.field];
+  say(box, error ? inWords(error) : "");
+  const input = error?.field && (form.elements[error.field] ?? form.elements[`edit-${error.field}`]);
+  if (input) {
     (input.setAttribute ? input : input[0]).setAttribute("aria-invalid", "true");
     input.focus?.();
   }
 }
 
+function fault(message, field) {
+  return Object.assign(new Error(message), { field });
+}
+
+/** Act, unless the form is acting already. A button that is disabled would lose the focus. */
 async function busy(form, act) {
-  const buttons = [...form.querySelectorAll("button")];
-  for (const button of buttons) button.disabled = true;
+  if (form.getAttribute("aria-busy")) return;
   form.setAttribute("aria-busy", "true");
+  for (const button of form.querySelectorAll("button")) button.setAttribute("aria-disabled", "true");
   try {
     await act();
   } finally {
-    for (const button of buttons) button.disabled = false;
     form.removeAttribute("aria-busy");
+    for (const button of form.querySelectorAll("button")) button.removeAttribute("aria-disabled");
   }
 }
 
+const listed = (area) => area.value.split("\n").map((option) => option.trim()).filter(Boolean);
+
+function result(text, level = "good") {
+  $("ask-result").dataset.level = level;
+  say($("ask-result"), text);
+}
+
+/** Set up the form; returns what forgets its messages. */
 export function askForm() {
   const form = $("ask");
   const choice = () => form.elements.kind.value === "choice";
   for (const input of form.elements.kind) {
     input.addEventListener("change", () => { $("options-field").hidden = !choice(); });
   }
-  const options = () => form.elements.options.value.split("\n").map((o) => o.trim()).filter(Boolean);
+  const clear = () => {
+    complain(form, $("ask-error"), null);
+    result("");
+  };
 
   const send = (path, body, done) => busy(form, async () => {
-    complain(form, $("ask-error"), null);
-    say($("ask-result"), "");
+    clear();
     try {
       done(await request("POST", path, body));
     } catch (error) {
@@ -49,28 +84,27 @@ export function askForm() {
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     const body = { text: form.elements.text.value, kind: form.elements.kind.value };
-    if (choice()) body.options = options();
+    if (choice()) body.options = listed(form.elements.options);
     if (form.elements.id.value.trim()) body.id = form.elements.id.value.trim();
     send("/api/questions", body, (reply) => {
       form.reset();
       $("options-field").hidden = true;
-      say($("ask-result"), `Added as ${reply.id}.`);
+      result(`Added as ${reply.id}.`);
     });
   });
 
   $("ask-once").addEventListener("click", () => {
     const body = { text: form.elements.text.value };
     if (choice()) {
-      body.options = options();
+      body.options = listed(form.elements.options);
       if (body.options.length < 2) {
-        complain(form, $("ask-error"), Object.assign(new Error("A choice needs at least two options."),
-          { field: "options" }));
+        complain(form, $("ask-error"), fault("A choice needs at least two options", "options"));
         return;
       }
     }
     send("/api/ask", body, (reply) => {
-      say($("ask-result"), reply.answer === "unknown" ? `Unknown: ${reply.reason}`
-        : `${reply.answer}, probability ${probability(reply.p)}`);
+      if (reply.answer === "unknown") result(`No answer: ${reply.reason}.`, "warn");
+      else result(`${reply.answer}, probability ${probability(reply.p)}`);
     });
   });
 
@@ -81,38 +115,62 @@ export function askForm() {
       form.requestSubmit();
     }
   });
+  return clear;
 }
 
-export function editForm() {
+/**
+ * Set up the dialog; returns {open(question, history), clear()}. `removed(id)`, called before a
+ * question goes, returns what takes the focus instead of its row; `node()` names the ROS node.
+ */
+export function editForm(removed, node) {
   const dialog = $("edit");
   const form = $("edit-form");
   const remove = $("edit-remove");
-  const fields = ["rate_hz", "enter", "exit", "ema"];
+  const numbers = ["rate_hz", "enter", "exit", "ema"];
+  const thresholds = new Thresholds($("edit-chart"), $("edit-changes"), form.elements.enter, form.elements.exit);
   let question = null;
 
-  const open = (chosen) => {
+  const open = (chosen, history) => {
     question = chosen;
+    const choice = question.kind === "choice";
     say($("edit-title"), question.text);
     say($("edit-id"), question.id);
-    for (const field of fields) form.elements[field].value = question[field];
-    say($("edit-hint"), question.kind === "choice"
+    $("edit-text").value = question.text;
+    $("edit-options").value = question.options.join("\n");
+    $("edit-options-field").hidden = !choice;
+    $("edit-anew").hidden = true;
+    for (const field of numbers) form.elements[field].value = question[field];
+    thresholds.show(question, history);
+    say($("edit-hint"), choice
       ? "Another option takes over when it leads by half the distance between the two."
       : "Between the two the answer stays what it was.");
+    $("edit-lines").replaceChildren(...lines(question, node()));
     remove.dataset.sure = "";
     say(remove, "Remove");
     complain(form, $("edit-error"), null);
     dialog.showModal();
   };
 
+  const meaning = () => {
+    const changes = {};
+    if ($("edit-text").value.trim() !== question.text) changes.text = $("edit-text").value;
+    const options = listed($("edit-options"));
+    if (question.kind === "choice" && options.join("\n") !== question.options.join("\n")) changes.options = options;
+    return changes;
+  };
+  for (const area of [$("edit-text"), $("edit-options")]) {
+    area.addEventListener("input", () => { $("edit-anew").hidden = !Object.keys(meaning()).length; });
+  }
+
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     busy(form, async () => {
-      const changes = {};
-      for (const field of fields) {
+      const changes = meaning();
+      for (const field of numbers) {
         const text = form.elements[field].value;
         const value = Number(text);
         if (text === "" || !Number.isFinite(value)) {
-          complain(form, $("edit-error"), Object.assign(new Error("This must be a number."), { field }));
+          complain(form, $("edit-error"), fault("This must be a number", field));
           return;
         }
         if (value !== question[field]) changes[field] = value;
@@ -136,10 +194,12 @@ export function editForm() {
       return;
     }
     busy(form, async () => {
+      const focus = removed(question.id);
       try {
         await request("DELETE", `/api/questions/${encodeURIComponent(question.id)}`);
         say($("said"), `Removed ${question.id}.`);
         dialog.close();
+        focus();
       } catch (error) {
         complain(form, $("edit-error"), error);
       }
@@ -147,5 +207,5 @@ export function editForm() {
   });
 
   $("edit-cancel").addEventListener("click", () => dialog.close());
-  return open;
+  return { open, clear: () => complain(form, $("edit-error"), null) };
 }

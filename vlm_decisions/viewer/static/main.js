@@ -12,13 +12,16 @@ import { Table } from "./table.js";
 const DRAW_MS = 200;
 const SPARK_MS = 500;
 const FILTER_FROM = 10;
+const SAY_MS = 1500;
 
 const now = () => performance.now() / 1000;
-const table = new Table($("rows"), editForm());
+const edit = editForm((id) => table.beside(id), () => (hello?.kind === "ros" ? hello.name : ""));
+const table = new Table($("rows"), edit.open);
 const events = new Events();
 const health = new Health();
+const forgetAsk = askForm();
 let system = null;
-let link = { ok: false, message: "" };
+let state = null;
 let hello = null;
 let connected = false;
 let again = "";
@@ -27,17 +30,16 @@ const live = new Live({
   hello(message) {
     hello = message;
     connected = true;
-    table.clear();
     events.clear();
-    system = null;
+    system = state = null;
+    forgetAsk();
+    edit.clear();
     document.title = `Decisions of ${message.name}`;
   },
   state(message) {
     const t = now();
     if (message.questions) {
       table.questions(message.questions);
-      say($("count"), message.questions.length ? String(message.questions.length) : "");
-      $("no-questions").hidden = message.questions.length > 0;
       $("filter-box").hidden = message.questions.length < FILTER_FROM;
     }
     if (message.history) table.history(message.history, t);
@@ -49,8 +51,8 @@ const live = new Live({
       system = message.system;
       drawSystem(system);
     }
-    if (message.link) link = message.link;
-    if (message.events) events.take(message.events);
+    if (message.state) state = message.state;
+    if (message.events) events.take(message.events, Boolean(message.history));
     draw();
     if (message.history) table.sparks(t);
   },
@@ -64,27 +66,41 @@ const live = new Live({
 });
 const picture = new Picture((channel) => live.watch(channel));
 picture.choose();
-askForm();
 $("filter").addEventListener("input", ({ target }) => table.filter(target.value));
+$("unknown-first").addEventListener("change", ({ target }) => table.sort(target.checked));
+document.addEventListener("click", ({ target }) => {
+  if (!$("save").contains(target) || target.closest("a, button")) $("save").open = false;
+});
 
-function trouble() {
-  if (!connected) return hello || again ? again : "";
-  if (!link.ok) return link.message;
-  if (system?.condition) return `Answers are unknown: ${system.condition}.`;
-  return link.message;
+// The whole page in one word for those who cannot see it: only a state that lasts is said.
+let said = "";
+let saying = null;
+function announce(label) {
+  if (label === saying?.label) return;
+  clearTimeout(saying?.timer);
+  const timer = setTimeout(() => {
+    if (label !== said && (said || label !== "Live")) say($("said"), `${label}.`);
+    said = label;
+  }, SAY_MS);
+  saying = { label, timer };
 }
 
+const CONNECTING = { kind: "loading", label: "Connecting", message: "", remedy: "" };
+
 function draw() {
-  const why = trouble();
-  const bad = !connected || !link.ok;
-  const state = bad ? (connected ? "wait" : "lost") : system?.condition ? "warn" : "live";
-  attribute($("link"), "data-state", state);
-  say($("link-text"), { live: "Live", warn: "No answers", wait: "Waiting", lost: "Not connected" }[state]);
-  $("banner").hidden = !why;
-  attribute($("banner"), "data-state", state);
-  say($("banner"), why);
+  const shown = connected ? state ?? CONNECTING
+    : again ? { kind: "lost", label: "Not connected", message: again, remedy: "" } : CONNECTING;
+  attribute($("link"), "data-state", shown.kind);
+  say($("link-text"), shown.label);
+  $("banner").hidden = !shown.message;
+  attribute($("banner"), "data-state", shown.kind);
+  say($("banner-text"), shown.message);
+  say($("banner-remedy"), shown.remedy);
+  announce(shown.label.replace(/,? ?\d+ of \d+ unknown/, (found) => (found[0] === "," ? "" : "Some answers are unknown")));
   say($("about"), hello ? [hello.name, system?.model, system?.device].filter(Boolean).join(" · ") : "connecting");
-  table.draw(now(), system?.max_age_s ?? 2, Boolean(system?.condition) || bad);
+  const answering = ["live", "overloaded", "unknown"].includes(shown.kind);
+  table.draw(now(), system?.max_age_s ?? 2, !answering, shown.kind === "loading");
+  health.draw(answering || shown.kind === "unusable");
   picture.check();
 }
 

@@ -11,6 +11,26 @@ export class Picture {
       input.addEventListener("change", () => this.choose());
     }
     document.addEventListener("visibilitychange", () => this.choose());
+    // The table stands beside a picture on a wide screen: answers drawn on it would only hide it.
+    if (matchMedia("(min-width: 760px)").matches) document.querySelector("input[name=channel][value=camera]").checked = true;
+    $("full").hidden = !document.fullscreenEnabled;
+    $("full").addEventListener("click", () => {
+      if (document.fullscreenElement) document.exitFullscreen();
+      else $("frame").requestFullscreen();
+    });
+    $("snapshot").addEventListener("click", () => this.save());
+  }
+
+  /** Save what is shown now. */
+  save() {
+    if (!this.image.src) {
+      say($("said"), "There is no picture yet.");
+      return;
+    }
+    const link = document.createElement("a");
+    link.href = this.image.src;
+    link.download = `picture-${new Date().toISOString().slice(0, 19).replaceAll(":", "-")}.jpg`;
+    link.click();
   }
 
   choose() {

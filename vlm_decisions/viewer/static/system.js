@@ -1,40 +1,48 @@
 // Camera health, the time a group takes, what was dropped, and what diagnostics say.
 
-import { $, attribute, h, say } from "./dom.js";
-import { count, hertz, milliseconds, probability, seconds } from "./format.js";
+import { $, h, say } from "./dom.js";
+import { count, hertz, milliseconds, seconds } from "./format.js";
 
 const CONDITIONS = ["dark", "bright", "blurred", "frozen", "occluded"];
 // What a group's time is made of, in order; the rest of the stages is told below them.
 const PARTS = { vision: "Vision", heads: "Heads", append: "Append", ask: "Ask", rest: "Rest" };
 const OTHERS = {
-  wait: "Wait in the queue", "tier 0": "Camera check, per frame", "tier 1": "Tier 1, until it is out",
-  "tier 2": "Tier 2 in all",
+  intake: "Into the queue", wait: "Wait in the queue", health: "Camera check, per frame",
+  tier_1: "Tier 1, until it is out", tier_2: "Tier 2 in all", outside: "Around the model",
 };
 const DROPS = {
   queue: "queue full", catch_up: "to catch up", unusable: "camera unusable", reset: "time reset",
-  late: "late frames", outdated: "outdated answers",
+  late: "late frames", ahead: "frames with a stamp ahead", outdated: "outdated answers",
 };
-const TOTALS = ["frames", "groups", "decisions", "scene changes", "put off", "errors"];
+const TOTALS = {
+  frames: "images", groups: "groups", decisions: "decisions", segments: "windows begun",
+  scene_changes: "scene changes", gaps: "gaps between images",
+  resized: "changes of size", switched: "changes of camera", rewinds: "jumps back in time", skipped: "questions put off", errors: "errors",
+};
 const LEVELS = ["good", "warning", "error", "no news"];
 
+/** One quiet line while nothing is wrong with the camera; a chip for each condition that holds. */
 export class Health {
   constructor() {
-    this.items = new Map(CONDITIONS.map((name) => {
-      const state = h("span", { class: "state" }, "–");
-      const item = h("li", { "data-state": "none" }, h("span", { class: "dot", "aria-hidden": "true" }),
-        h("span", {}, name), state);
-      return [name, { item, state }];
-    }));
-    $("health").replaceChildren(...[...this.items.values()].map(({ item }) => item));
+    this.decisions = new Map();
+    this.shown = null;
   }
 
   take(decision) {
-    const found = this.items.get(decision.id.replace("camera_", ""));
-    if (!found) return;
-    attribute(found.item, "data-state", decision.answer);
-    attribute(found.item, "title", `p ${probability(decision.p)}`);
-    say(found.state, decision.answer);
-    found.state.classList.toggle("sr", decision.answer === "no");
+    this.decisions.set(decision.id.replace("camera_", ""), decision);
+  }
+
+  /** `seen`: whether what is known of the camera is of now. */
+  draw(seen) {
+    const answers = CONDITIONS.map((name) => [name, seen ? this.decisions.get(name)?.answer : "unknown"]);
+    const wrong = answers.filter(([, answer]) => answer === "yes").map(([name]) => name);
+    const good = answers.every(([, answer]) => answer === "no");
+    const shown = wrong.length ? wrong : [good ? "good" : "not known"];
+    if (this.shown === shown.join()) return;
+    this.shown = shown.join();
+    $("health").replaceChildren(...shown.map((name) =>
+      h("li", { "data-state": wrong.length ? "yes" : good ? "no" : "unknown" },
+        h("span", { class: "dot", "aria-hidden": "true" }), wrong.length ? `Camera ${name}` : `Camera: ${name}`)));
   }
 }
 
@@ -70,9 +78,9 @@ export function drawSystem(system) {
   facts($("dropped"), [...(dropped.length ? dropped.map(([cause, n]) => [DROPS[cause] ?? cause, count(n)])
     : [["nothing", ""]]), ["waiting now", count(system.queue)]]);
   facts($("ages"), Object.entries(system.age_ms).map(([tier, [median, most]]) =>
-    [tier, `${milliseconds(median)} · ${milliseconds(most)}`]));
-  facts($("counts"), [...TOTALS.filter((name) => name in system.counts)
-    .map((name) => [name, count(system.counts[name])]),
+    [`tier ${tier}`, `${milliseconds(median)} · ${milliseconds(most)}`]));
+  facts($("counts"), [...Object.entries(TOTALS).filter(([name]) => name in system.counts)
+    .map(([name, words]) => [words, count(system.counts[name])]),
   ...(system.memory_mb == null ? [] : [["memory", `${count(Math.round(system.memory_mb))} MB`]])]);
   $("statuses").replaceChildren(...system.statuses.filter(({ level }) => level > 0).map((status) =>
     h("li", { "data-level": status.level }, h("strong", {}, `${status.name}, ${LEVELS[status.level] ?? ""}: `),

@@ -1,7 +1,7 @@
 // The table of questions: one row each, made once and kept up to date.
 
-import { attribute, h, say } from "./dom.js";
-import { hertz, probability, seconds } from "./format.js";
+import { $, attribute, h, say } from "./dom.js";
+import { hertz, milliseconds, probability, seconds } from "./format.js";
 import { Spark } from "./spark.js";
 
 const TIERS = { 0: "camera", 1: "head", 2: "model" };
@@ -10,6 +10,7 @@ const TIER_HINTS = {
   2: "Tier 2: the language model",
 };
 const CHANGED_MS = 1500;
+const SORT_S = 1;
 
 class Row {
   constructor(id, edit) {
@@ -18,8 +19,8 @@ class Row {
     this.decision = null;
     this.arrived = 0;
     this.text = h("span", { class: "text" });
-    this.name = h("span", { class: "mono muted small" });
-    this.reason = h("span", { class: "reason small" });
+    this.name = h("span", { class: "mono muted" });
+    this.reason = h("span", { class: "reason" });
     this.options = h("ul", { class: "options" });
     this.answer = h("span", { class: "answer" });
     this.p = h("span", { class: "value" });
@@ -29,13 +30,14 @@ class Row {
     this.tier = h("span", { class: "tier" });
     this.rate = h("span");
     this.wanted = h("span", { class: "muted" });
+    this.cost = h("span");
     this.button = h("button", { type: "button", class: "icon", title: "Edit or remove" },
       h("span", { "aria-hidden": "true" }, "⋯"));
     this.button.addEventListener("click", () => edit(this.question, this.button));
     const cell = (name, ...children) => h("td", { role: "cell", class: name }, ...children);
     this.element = h("tr", { role: "row", "data-id": id },
       h("th", { role: "rowheader", scope: "row", class: "question" },
-        this.text, this.name, this.reason, this.options),
+        this.text, h("span", { class: "under small" }, this.name, this.reason), this.options),
       cell("answers", this.answer),
       cell("probability", this.p,
         h("span", { class: "bar", "aria-hidden": "true" }, this.fill, ...this.marks)),
@@ -43,12 +45,14 @@ class Row {
       cell("age number", this.age),
       cell("tiers", this.tier),
       cell("rate number", this.rate, this.wanted),
+      cell("cost number", this.cost),
       cell("edit", this.button));
   }
 
   ask(question) {
     this.question = question;
     say(this.text, question.text);
+    attribute(this.text, "title", question.text);
     say(this.name, question.id);
     say(this.wanted, ` / ${hertz(question.rate_hz)} Hz`);
     attribute(this.button, "aria-label", `Edit or remove: ${question.text}`);
@@ -76,23 +80,39 @@ class Row {
     this.spark.add(decision.p, now);
   }
 
-  /** Show what is known at `now`; `maxAge` s makes an answer stale, `told`: the reason is shown. */
-  draw(now, maxAge, told) {
+  /** Whether the newest answer is older at `now` than answers should be; `maxAge` s. */
+  stale(now, maxAge) {
+    const { age } = this.decision;
+    return age == null || age + now - this.arrived > Math.max(maxAge, 2 / this.question.rate_hz);
+  }
+
+  /** Whether there is no answer to be relied on. */
+  missing(now, maxAge) {
+    return !this.decision || this.decision.answer === "unknown" || this.stale(now, maxAge);
+  }
+
+  /**
+   * Show what is known at `now`. `maxAge` s makes an answer stale, `told`: the page says for all
+   * why there are no answers, `loading`: there cannot be any yet.
+   */
+  draw(now, maxAge, told, loading) {
     const d = this.decision;
-    if (!d) {
+    const unknown = d?.answer === "unknown";
+    if (!d || (unknown && loading)) {
       say(this.answer, "waiting");
       attribute(this.answer, "data-kind", "none");
-      say(this.p, "–");
-      say(this.age, "–");
+      this.element.classList.remove("stale", "unknown");
+      for (const part of [this.p, this.age]) say(part, "–");
+      this.fill.style.setProperty("--p", 0);
       say(this.rate, "0");
-      say(this.tier, "");
+      for (const part of [this.tier, this.reason]) say(part, "");
       return;
     }
     const age = d.age == null ? null : d.age + now - this.arrived;
-    const unknown = d.answer === "unknown";
-    const stale = age == null || age > Math.max(maxAge, 2 / this.question.rate_hz);
+    const stale = this.stale(now, maxAge);
     this.element.classList.toggle("stale", stale);
     this.element.classList.toggle("unknown", unknown);
+    this.element.classList.toggle("told", told);
     say(this.answer, d.answer);
     const own = ["yes", "no", "uncertain", "unknown"];
     attribute(this.answer, "data-kind", own.includes(d.answer) ? d.answer : "option");
@@ -103,13 +123,22 @@ class Row {
     say(this.tier, unknown && d.tier !== 1 && d.tier !== 2 ? "" : TIERS[d.tier] ?? String(d.tier));
     attribute(this.tier, "title", (TIER_HINTS[d.tier] ?? "") + (d.model ? ` (${d.model})` : ""));
     say(this.rate, hertz(now - this.arrived > 3 ? 0 : d.rate));
-    say(this.reason, unknown && !told ? d.reason : "");
+    // Beside the name, where there is always a line: a row must not jump when its answer is unknown.
+    const reason = unknown ? (told ? "" : d.reason) : stale ? "stale" : "";
+    say(this.reason, reason);
+    attribute(this.reason, "title", reason);
     [...this.options.children].forEach((item, i) => {
       const p = d.probabilities[i] ?? 0;
       item.style.setProperty("--p", p);
       item.classList.toggle("is", !unknown && this.question.options[i] === d.answer);
-      say(item.lastChild, d.probabilities.length ? ` ${p.toFixed(2)}` : "");
+      say(item.lastChild, ` ${(d.probabilities[i] ?? 0).toFixed(2)}`);
     });
+  }
+
+  /** Show what the question costs: {tokens, ms}, or nothing where that is not known. */
+  costs(cost) {
+    say(this.cost, cost ? milliseconds(cost.ms) : "");
+    if (cost) attribute(this.cost, "title", `${cost.tokens} tokens`);
   }
 }
 
@@ -119,16 +148,11 @@ export class Table {
     this.edit = edit;
     this.rows = new Map();
     this.order = [];
+    this.sorted = 0;
   }
 
   get size() {
     return this.order.length;
-  }
-
-  clear() {
-    this.rows.clear();
-    this.body.replaceChildren();
-    this.order = [];
   }
 
   questions(questions) {
@@ -136,19 +160,47 @@ export class Table {
     for (const question of questions) {
       let row = this.rows.get(question.id);
       // The same name with another meaning is another question.
-      if (row && (row.question.text !== question.text || row.question.kind !== question.kind)) row = null;
-      row ??= new Row(question.id, this.edit);
+      if (row && !sameMeaning(row.question, question)) row = null;
+      row ??= new Row(question.id, (chosen, button) => this.edit(chosen, row.spark.points, button));
       row.ask(question);
       rows.set(question.id, row);
     }
+    const focus = document.activeElement?.closest("tr");
+    const next = focus && this.body.contains(focus) ? this.beside(focus.dataset.id) : null;
     this.rows = rows;
     this.order = questions.map((question) => question.id);
-    const wanted = [...rows.values()].map((row) => row.element);
-    for (const element of [...this.body.children]) if (!wanted.includes(element)) element.remove();
+    const wanted = new Set([...rows.values()].map((row) => row.element));
+    for (const element of [...this.body.children]) if (!wanted.has(element)) element.remove();
+    this.arrange();
+    if (next && !focus.isConnected) next();
+    this.filter(this.wanted ?? "");
+  }
+
+  /** Put the rows into their order, touching only those that are elsewhere. */
+  arrange() {
+    const rows = this.order.map((id) => this.rows.get(id));
+    const first = this.first ? rows.filter((row) => row.isMissing) : [];
+    const wanted = [...first, ...rows.filter((row) => !first.includes(row))].map((row) => row.element);
     wanted.forEach((element, i) => {
       if (this.body.children[i] !== element) this.body.insertBefore(element, this.body.children[i] ?? null);
     });
-    this.filter(this.wanted ?? "");
+  }
+
+  /** Return what moves the focus to the row after that of `id`, or before, or to the table. */
+  beside(id) {
+    const ids = [...this.body.children].filter((element) => !element.hidden).map((element) => element.dataset.id);
+    const at = ids.indexOf(id);
+    const around = [...ids.slice(at + 1), ...ids.slice(0, at).reverse()];
+    return () => {
+      const row = around.map((other) => this.rows.get(other)).find((other) => other);
+      (row?.button ?? this.body.closest("section")).focus();
+    };
+  }
+
+  /** Show unknown answers first, or the questions' own order. */
+  sort(first) {
+    this.first = first;
+    this.arrange();
   }
 
   filter(text) {
@@ -157,21 +209,48 @@ export class Table {
       const { id, text: question, options } = row.question;
       row.element.hidden = !`${id} ${question} ${options.join(" ")}`.toLowerCase().includes(this.wanted);
     }
+    const shown = [...this.rows.values()].filter((row) => !row.element.hidden).length;
+    const all = this.rows.size;
+    say($("count"), all === 0 ? "" : shown === all ? String(all) : `${shown} of ${all}`);
+    $("no-questions").hidden = all > 0;
+    $("no-match").hidden = !(all > 0 && shown === 0);
   }
 
+  /** Begin anew with the history of a fresh connection: what is not in it is not known. */
   history(history, now) {
-    for (const [id, points] of Object.entries(history)) this.rows.get(id)?.spark.fill(points, now);
+    for (const [id, row] of this.rows) {
+      row.spark.fill(history[id] ?? [], now);
+      row.decision = null;
+    }
   }
 
   take(decision, now) {
     this.rows.get(decision.id)?.take(decision, now);
   }
 
-  draw(now, maxAge, told) {
-    for (const row of this.rows.values()) if (!row.element.hidden) row.draw(now, maxAge, told);
+  draw(now, maxAge, told, loading) {
+    for (const row of this.rows.values()) {
+      row.isMissing = row.missing(now, maxAge);
+      if (!row.element.hidden) row.draw(now, maxAge, told, loading);
+    }
+    // Not while somebody is at a row: it would move away under the pointer or the focus.
+    if (this.first && now - this.sorted > SORT_S && !this.body.matches(":hover, :focus-within")) {
+      this.sorted = now;
+      this.arrange();
+    }
   }
 
   sparks(now) {
     for (const row of this.rows.values()) if (!row.element.hidden) row.spark.draw(now);
   }
+
+  /** Show what each question costs: {id: {tokens, ms}}. */
+  costs(costs) {
+    this.body.closest("section").classList.toggle("costed", Object.keys(costs).length > 0);
+    for (const [id, row] of this.rows) row.costs(costs[id]);
+  }
+}
+
+function sameMeaning(a, b) {
+  return a.text === b.text && a.kind === b.kind && a.options.join("\n") === b.options.join("\n");
 }

@@ -1,12 +1,11 @@
-"""
-A recording through the runtime as fast as it goes, with the same answers every time.
+"""Play a recording through the runtime as fast as possible, with the same answers every time.
 
-Each group is processed as soon as it is complete, before the next frame comes, whatever it takes:
-the answers do not depend on the machine, unless they take longer than `max_age_s`. A decision's
-time is frame time plus, with `measured` latency, the seconds that this machine really took for it
-since the group was complete; with none, frame time alone, and then the times are the same on
-every machine, too. Groups that took longer than their period are counted (`overruns`): in real
-time they would have cost others their turn.
+Each group is processed as soon as it is complete, before the next frame, however long it takes. So
+the answers do not depend on the machine, unless they take longer than `max_age_s`. The time of a
+decision is frame time plus, with `measured` latency, the seconds that this machine took since the
+group was complete; with `none` it is frame time alone, and the times are the same on every machine.
+Groups that took longer than their period are counted (`overruns`): in real time other groups would
+have been dropped.
 """
 
 from __future__ import annotations
@@ -29,13 +28,24 @@ LATENCIES = ("measured", "none")
 
 
 @dataclass
-class Outcome:
-    """
-    What came out of a recording that was played.
+class Playback:
+    """The result of playing a recording. Times are the recording's frame time.
 
-    Decisions and events are on the recording's frame time. `stage_s`: seconds of every call of the
-    engine by stage. `turns_s`: by group, seconds of the engine for it, and of its dead-time work
-    after it.
+    Attributes:
+        decisions: all that were made.
+        events: all that occurred.
+        errors: messages of the runtime.
+        stage_s: seconds of every call of the engine, by stage.
+        turns_s: for each group, seconds of the engine for it, and of dead-time work after it.
+        frames: number of frames.
+        groups: number of groups.
+        dropped: number of dropped frames or groups, by cause.
+        period_s: time between groups.
+        first_ns: stamp of the first frame.
+        last_ns: stamp of the last frame.
+        wall_s: seconds that playing took.
+        heads: names of the heads that were loaded.
+        model: name of the model.
     """
 
     decisions: list[Decision] = field(default_factory=list)
@@ -55,24 +65,24 @@ class Outcome:
 
     @property
     def overruns(self) -> int:
-        """Groups whose turn took longer than their period."""
+        """Number of groups that took longer than their period."""
         return sum(busy_s > self.period_s for busy_s, _ in self.turns_s)
 
 
 class FrameClock:
-    """Frame time, set by the player; with `running` it goes on from there in real seconds."""
+    """Frame time, set by the player. If `running`, it then advances in real seconds."""
 
     def __init__(self, running: bool) -> None:
-        """Stand at 0."""
+        """Start at 0."""
         self._running = running
         self.set(0)
 
     def set(self, now_ns: int) -> None:
-        """Let it be `now_ns`."""
+        """Set the time to `now_ns`."""
         self._now_ns, self._since_s = now_ns, time.perf_counter()
 
     def __call__(self) -> int:
-        """Return nanoseconds."""
+        """Return the time in nanoseconds."""
         passed_s = time.perf_counter() - self._since_s if self._running else 0.0
         return self._now_ns + round(passed_s * NS)
 
@@ -86,16 +96,24 @@ def play_fast(
     head_paths: Sequence[Any] = (),
     latency: str = "measured",
     progress: Callable[[float], None] | None = None,
-) -> Outcome:
-    """
-    Play frames through a runtime in this thread, which must be the engine's own.
+) -> Playback:
+    """Play frames through a runtime in this thread, which must be the engine's own.
 
-    `progress` gets the seconds of frame time played. Raises ValueError for another `latency`, and
-    what the frames raise.
+    Args:
+        frames: of the recording.
+        engine: the model.
+        book: the questions.
+        settings: of the runtime.
+        head_paths: files and folders of heads.
+        latency: one of LATENCIES.
+        progress: gets the seconds of frame time played.
+
+    Raises:
+        ValueError: another `latency`; and the errors of the frames.
     """
     if latency not in LATENCIES:
         raise ValueError(f"latency must be one of {', '.join(LATENCIES)}, not {latency!r}")
-    outcome = Outcome()
+    outcome = Playback()
     metered = MeteredEngine(engine)
     clock = FrameClock(running=latency == "measured")
     events = EventBook(book.events)
@@ -106,7 +124,7 @@ def play_fast(
 
     runtime = Runtime(lambda: metered, book, on_decision=decided, on_error=outcome.errors.append,
                       settings=settings, head_paths=head_paths, clock_ns=clock)
-    runtime.step()  # loads; nothing waits yet
+    runtime.step()  # loads the model; there is no frame yet
     began_s = time.perf_counter()
     outcome.period_s = 2.0 / runtime.settings.fps
     for frame in frames:

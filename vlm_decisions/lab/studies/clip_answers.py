@@ -1,4 +1,4 @@
-"""Ask a model about clips, and keep what it says beside the truth."""
+"""The answers of a model and of heads to questions about clips of the desk, beside the truth."""
 
 from __future__ import annotations
 
@@ -22,15 +22,18 @@ FAMILIES = {
 
 
 class StudyError(ValueError):
-    """A study that cannot be made of what it was given; the message says what to change."""
+    """A study that is not possible with what was given. The message says what to change."""
 
 
 @dataclass
-class Answers:
-    """What was said of clips, in their order.
+class ClipAnswers:
+    """Answers about clips, in the order of the clips.
 
-    p: P(yes) per yes/no question. picked: the option chosen per choice. heads: P(yes) per head.
-    truth: of each clip.
+    Attributes:
+        p: P(yes) by yes/no question.
+        picked: chosen option by choice question.
+        heads: P(yes) by head.
+        truth: facts of each clip.
     """
 
     p: dict[str, list[float]] = field(default_factory=dict)
@@ -39,12 +42,12 @@ class Answers:
     truth: list[dict[str, str]] = field(default_factory=list)
 
     def told(self, question: str) -> np.ndarray:
-        """Whether the question was true, bool (clips,)."""
+        """Return whether yes was right for a question, bool (clips,)."""
         return np.array([truth[question] == "yes" for truth in self.truth])
 
 
 def desk_questions(questions: str = "desk") -> list[Question]:
-    """Return a set of questions about the desk. Raises StudyError for one that is not of it."""
+    """Return a set of questions about the desk. Raises StudyError for any other question."""
     from ...sim.script import State
     from ...sim.world import truth_of
 
@@ -55,9 +58,10 @@ def desk_questions(questions: str = "desk") -> list[Question]:
     return book
 
 
-def ask(engine: Any, groups: Sequence[Any], questions: Sequence[Question], truth: dict[str, str],
-        into: Answers, times_s: Sequence[float] | None = None) -> None:
-    """Ask all questions about a window of groups."""
+def ask_clip(engine: Any, groups: Sequence[Any], questions: Sequence[Question],
+             truth: dict[str, str], into: ClipAnswers,
+             times_s: Sequence[float] | None = None) -> None:
+    """Ask all questions about a window of groups and append the answers."""
     times = TIMES_S[:len(groups)] if times_s is None else times_s
     into.truth.append(truth)
     for question, readout in zip(questions, engine.window(groups, times).ask(questions),
@@ -70,19 +74,19 @@ def ask(engine: Any, groups: Sequence[Any], questions: Sequence[Question], truth
             into.p.setdefault(question.id, []).append(float(p_yes))
 
 
-def predict(heads: Sequence[Head], groups: Sequence[Any], into: Answers) -> None:
-    """Let heads read the end of a window of groups."""
+def read_heads(heads: Sequence[Head], groups: Sequence[Any], into: ClipAnswers) -> None:
+    """Append the predictions of heads on the end of a window of groups."""
     for head in heads:
         into.heads.setdefault(head.name, []).append(head.predict(groups[-head.window_groups:]))
 
 
 def family_of(question: str) -> str:
-    """Return the family of a question of the desk ("other" for none)."""
+    """Return the family of a question about the desk, "other" if it has none."""
     return next((name for name, ids in FAMILIES.items() if question in ids), "other")
 
 
-def each(items: Iterable[int], total: int, name: str) -> Any:
-    """Show progress and the time left over clips."""
+def progress(items: Iterable[int], total: int, name: str) -> Any:
+    """Iterate over clips with a progress bar."""
     from tqdm import tqdm
 
     return tqdm(items, total=total, desc=name, unit="clip", disable=None)

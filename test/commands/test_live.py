@@ -1,0 +1,54 @@
+"""`run`: what the log holds at the end, however slow the model is."""
+
+import threading
+
+import cv2
+import numpy as np
+import pytest
+from fake_model import FakeModel
+
+from vlm_decisions.commands import live
+from vlm_decisions.engine.engine import Engine
+from vlm_decisions.runtime.log import read_log
+
+
+@pytest.fixture
+def film(tmp_path):
+    path = str(tmp_path / "film.avi")
+    writer = cv2.VideoWriter(path, cv2.VideoWriter_fourcc(*"MJPG"), 16, (160, 120))
+    rng = np.random.default_rng(0)
+    for _ in range(16):
+        writer.write(cv2.resize(rng.integers(0, 255, (12, 16, 3), np.uint8), (160, 120)))
+    writer.release()
+    return path
+
+
+def play(monkeypatch, film, log, model):
+    monkeypatch.setattr(Engine, "load", lambda *_: model)
+    return live.run_live(film, questions=None, texts=["Is it?"], log=str(log), view=False)
+
+
+def test_the_log_holds_the_answers_of_a_slow_model_to_the_last(
+        monkeypatch, film, tmp_path, capsys):
+    runtime = play(monkeypatch, film, tmp_path / "log.jsonl", FakeModel(ask_s=0.6))
+    assert "closed" not in capsys.readouterr().err
+    logged = list(read_log(tmp_path / "log.jsonl"))
+    assert len(logged) == runtime.stats().decisions
+    assert any(d["question_id"] == "ask_1" and d["answer"] == "yes" for d in logged)
+
+
+def test_a_model_that_does_not_end_is_named_and_writes_to_no_closed_log(
+        monkeypatch, film, tmp_path, capsys):
+    go = threading.Event()
+
+    class Stuck(FakeModel):
+        def encode(self, frames):
+            go.wait(30.0)
+            return super().encode(frames)
+
+    monkeypatch.setattr(live, "END_S", 0.2)
+    runtime = play(monkeypatch, film, tmp_path / "log.jsonl", Stuck())
+    go.set()
+    assert runtime.stop(30.0)
+    said = capsys.readouterr().err
+    assert "the model did not end within 0.2 s" in said and "closed" not in said

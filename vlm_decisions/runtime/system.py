@@ -1,0 +1,143 @@
+"""
+How a running system does, as one value: written by the node, read by the viewer, sent as JSON.
+
+The JSON is one object with the fields of System by name. Percentiles are [median, 95th], in
+milliseconds; null stands for a number that is not known.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .settings import RuntimeSettings
+from .statistics import Percentiles, RuntimeStats
+
+COUNTS = ("frames", "groups", "ticks", "decisions", "segments", "scene_changes", "skipped",
+          "errors")
+"""The totals of RuntimeStats that `counts` holds, under their names there."""
+
+
+@dataclass(frozen=True)
+class Status:
+    """One line of diagnostics; `level` 0 good, 1 warning, 2 error, 3 no news."""
+
+    name: str
+    level: int
+    message: str
+
+
+@dataclass(frozen=True)
+class System:
+    """
+    How the running system does.
+
+    - `node`: fully qualified name of the node, empty without ROS. `state`: its lifecycle label, or
+      `loading` and `active` without ROS. `failure`: why it could not be configured, or empty.
+    - `model`, `device`: what answers, and where. `topic`: of the images.
+    - `image_rate_hz`, `image_age_s`: of the images; the age is NaN before the first.
+    - `queue`: groups that wait. `counts`: totals by name (COUNTS, and RuntimeStats.breaks by
+      cause); `dropped`: by cause.
+    - `tick_ms`, `age_ms`: by stage (see RuntimeStats) and by tier. `group_ms`: time between two
+      groups; where `tick_ms["total"]` is longer, the machine cannot keep up.
+    - `rates_hz`: achieved rate by question. `memory_mb`: of the process.
+    - `condition`: why no question can be answered now, or empty. `last_error`: newest message.
+    - `max_age_s`: an answer older than that is stale. `statuses`: the lines of diagnostics.
+
+    NaN stands for a number that is not known.
+    """
+
+    node: str = ""
+    state: str = ""
+    failure: str = ""
+    model: str = ""
+    device: str = ""
+    topic: str = ""
+    image_rate_hz: float = math.nan
+    image_age_s: float = math.nan
+    queue: int = 0
+    counts: Mapping[str, int] = field(default_factory=dict)
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    tick_ms: Mapping[str, Percentiles] = field(default_factory=dict)
+    age_ms: Mapping[str, Percentiles] = field(default_factory=dict)
+    group_ms: float = math.nan
+    rates_hz: Mapping[str, float] = field(default_factory=dict)
+    memory_mb: float = math.nan
+    condition: str = ""
+    last_error: str = ""
+    max_age_s: float = 2.0
+    statuses: tuple[Status, ...] = ()
+
+    @classmethod
+    def of(cls, stats: RuntimeStats, settings: RuntimeSettings, **more: Any) -> System:
+        """Return what `stats` say of a runtime with these settings; `more`: further fields."""
+        return cls(**{
+            "state": "active" if stats.model else "loading", "model": stats.model,
+            "image_rate_hz": stats.image_rate_hz,
+            "image_age_s": stats.image_age_s if math.isfinite(stats.image_age_s) else math.nan,
+            "queue": stats.queue,
+            "counts": {name: getattr(stats, name) for name in COUNTS} | stats.breaks,
+            "dropped": dict(stats.dropped), "tick_ms": dict(stats.tick_ms),
+            "age_ms": {str(tier): ms for tier, ms in sorted(stats.age_ms.items())},
+            "group_ms": 2e3 / settings.fps, "rates_hz": dict(stats.rates_hz),
+            "condition": stats.condition, "last_error": stats.last_error,
+            "max_age_s": settings.max_age_s, **more})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        values = {name: finite(value) if isinstance(value, float) else value
+                  for name, value in self.__dict__.items()}
+        for name in ("tick_ms", "age_ms"):
+            values[name] = {key: [finite(ms.p50), finite(ms.p95)]
+                            for key, ms in values[name].items()}
+        values["counts"], values["dropped"] = dict(self.counts), dict(self.dropped)
+        values["rates_hz"] = {name: finite(hz) for name, hz in self.rates_hz.items()}
+        values["statuses"] = [dict(status.__dict__) for status in self.statuses]
+        return values
+
+    def to_json(self) -> str:
+        """Return one line of strict JSON."""
+        return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> System:
+        """Return what `to_json` wrote; unknown fields are left out. Raises ValueError."""
+        try:
+            values = json.loads(text)
+            if not isinstance(values, dict):
+                raise ValueError("it is not an object")
+            fields = {name: values[name] for name in cls.__dataclass_fields__ if name in values}
+            for name, value in fields.items():
+                fields[name] = _READ.get(name, _same_type(getattr(cls, name, None)))(value)
+            return cls(**fields)
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+            raise ValueError(f"statistics that cannot be read: {error}") from error
+
+
+def finite(value: float) -> float | None:
+    """Return a number that JSON can hold: None for what is not finite."""
+    return round(float(value), 4) if math.isfinite(value) else None
+
+
+def _number(value: Any) -> float:
+    return math.nan if value is None else float(value)
+
+
+def _same_type(default: Any) -> Any:
+    return _number if isinstance(default, float) else type(default)
+
+
+def _by_name(read: Any) -> Any:
+    return lambda values: {str(name): read(value) for name, value in values.items()}
+
+
+_READ = {
+    "counts": _by_name(int), "dropped": _by_name(int), "rates_hz": _by_name(_number),
+    "tick_ms": _by_name(lambda pair: Percentiles(_number(pair[0]), _number(pair[1]), 0)),
+    "age_ms": _by_name(lambda pair: Percentiles(_number(pair[0]), _number(pair[1]), 0)),
+    "statuses": lambda lines: tuple(
+        Status(str(line["name"]), int(line["level"]), str(line["message"])) for line in lines),
+}

@@ -1,0 +1,53 @@
+// Lines to use a question elsewhere: commands of ROS and the question as YAML, each to be copied.
+
+import { $, h, say } from "./dom.js";
+
+const DEFAULTS = { kind: "yes_no", rate_hz: 4, enter: 0.65, exit: 0.35, ema: 0.7, tier: "auto" };
+
+// JSON's strings and lists are YAML's as well.
+function yaml(question) {
+  const fields = [["id", question.id], ["text", question.text]];
+  for (const [name, usual] of Object.entries(DEFAULTS)) {
+    if (question[name] !== usual) fields.push([name, question[name]]);
+  }
+  if (question.options.length) fields.push(["options", question.options]);
+  return `- {${fields.map(([name, value]) => `${name}: ${JSON.stringify(value)}`).join(", ")}}`;
+}
+
+/** Quote for a shell. */
+const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
+
+function commands(question, node) {
+  const fields = { text: question.text, options: question.options, timeout_s: 5.0 };
+  return [
+    ["Its decisions", `ros2 topic echo ${node}/decisions/${question.id}`],
+    ["Ask it once", `ros2 service call ${node}/ask vlm_decisions/srv/Ask ${quoted(JSON.stringify(fields))}`],
+  ];
+}
+
+async function copy(box) {
+  try {
+    await navigator.clipboard.writeText(box.value);
+    return true;
+  } catch { // a page that came over plain http from another machine has no clipboard
+    box.select();
+    return document.execCommand("copy");
+  }
+}
+
+/** Return the lines for a question; `node`: the ROS node's name, empty without ROS. */
+export function lines(question, node) {
+  return [...(node ? commands(question, node) : []), ["Its entry in a file of questions", yaml(question)]]
+    .map(([name, text], i) => {
+      const box = h("input", { id: `copy-${i}`, readonly: true, class: "mono", spellcheck: "false" });
+      box.value = text;
+      const button = h("button", { type: "button", "aria-label": `Copy: ${name}` }, "Copy");
+      button.addEventListener("click", async () => {
+        const done = await copy(box);
+        say(button, done ? "Copied" : "Copy");
+        say($("said"), done ? `Copied: ${name}.` : "The browser does not let the page copy. It is selected.");
+        setTimeout(() => say(button, "Copy"), 2000);
+      });
+      return h("div", { class: "field" }, h("label", { for: box.id }, name), h("div", { class: "copy" }, box, button));
+    });
+}
