@@ -288,6 +288,20 @@ def test_reliable_subscription(tmp_path):
         assert info[0].qos_profile.reliability == QoSReliabilityPolicy.RELIABLE
 
 
+def test_what_is_wrong_on_the_way_is_in_log_diagnostics_and_decisions(tmp_path, capfd):
+    with system(tmp_path, reliability="reliable", max_age_s=0.5) as s:
+        s.peer.start_camera(qos=qos_profile_sensor_data)
+        what = "1 publisher on /image, best effort only"
+        assert what in wait_for(lambda: next(
+            (d.reason for d in reversed(s.peer.decisions) if what in d.reason), ""))
+        status = wait_for(lambda: (lambda t: t if what in t.message else None)(
+            s.peer.status("image", ERROR)))
+        assert "set reliability: auto" in status.message
+        values = {pair.key: pair.value for pair in status.values}
+        assert (values["publishers"], values["reliability"]) == ("1", "reliable")
+    assert "".join(capfd.readouterr()).count(what) == 1  # not at every look
+
+
 def test_compressed_with_namespace_and_remap(tmp_path):
     def jpeg(rgb, stamp_ns):
         rgb[:32, :32] = (200, 30, 60)  # the rest is noise: a plain image is no camera

@@ -91,7 +91,11 @@ Transition = Callable[[Any, LifecycleState], TransitionCallbackReturn]
 
 
 def reported(transition: Transition) -> Transition:
-    """Log what a transition raises: rclpy turns it into an error state without a word."""
+    """
+    Log what a transition raises, and return that it is an error.
+
+    What rclpy itself makes of an exception is different from distribution to distribution.
+    """
     @functools.wraps(transition)
     def wrapped(self: DecisionNode, state: LifecycleState) -> TransitionCallbackReturn:
         try:
@@ -99,7 +103,7 @@ def reported(transition: Transition) -> Transition:
         except Exception as error:
             self.failed(f"{transition.__name__}: {type(error).__name__}: {error}",
                         traceback.format_exc())
-            raise
+            return TransitionCallbackReturn.ERROR
     return wrapped
 
 
