@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 from .arguments import Commands, positive
 
@@ -44,16 +43,9 @@ def _record_sim(options: argparse.Namespace) -> int:
     except ValueError:
         raise ValueError(f"--size must be like 640x480, not {options.size!r}") from None
     book = QuestionBook.load(questions_path(options.questions))
-    terminal = sys.stderr.isatty()
-
-    def progress(done: int, total: int) -> None:
-        if terminal:
-            print(f"\r{done} of {total} scenes ", end="\n" if done == total else "",
-                  file=sys.stderr, flush=True)
-
     made = record_sim(options.out, options.segments, seed=options.seed,
                       facts=tuple(question.id for question in book), width=width, height=height,
-                      fps=options.fps, compressed=not options.raw, progress=progress)
+                      fps=options.fps, compressed=not options.raw)
     print(f"{options.out}: {made['segments']} scenes at {made['desks']} desks, "
           f"{made['images']} images, {made['duration_s']:.0f} s")
     return 0
