@@ -11,6 +11,7 @@ import pytest
 from waiting import wait_for
 
 pytest.importorskip("rclpy", reason="rclpy is not installed")
+pytestmark = pytest.mark.slow
 
 
 def command(*args: str) -> subprocess.CompletedProcess[str]:

@@ -6,6 +6,8 @@ from fake_model import FakeModel
 from vlm_decisions.lab.bench.overload import bench_overload
 from vlm_decisions.runtime.intake import Intake
 
+pytestmark = pytest.mark.slow
+
 
 def overload():
     return bench_overload(lambda: FakeModel(ask_s=0.2), 4.0, slowness=5.0, warm_groups=4)

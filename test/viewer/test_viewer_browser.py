@@ -587,6 +587,7 @@ def test_it_comes_back_by_itself(browser):
             page.faults.clear()  # the browser notes each connection that failed
 
 
+@pytest.mark.slow
 def test_the_running_demo(browser):
     """Camera, node with its model, and viewer: each a process, as `view --sim` starts them."""
     pytest.importorskip("rclpy", reason="rclpy is not installed")
