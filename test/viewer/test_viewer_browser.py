@@ -21,6 +21,7 @@ from vlm_decisions.viewer.browser import BrowserError, opened
 from vlm_decisions.viewer.server import Server
 from vlm_decisions.viewer.source import CAMERA, OVERLAY
 
+pytestmark = pytest.mark.slow
 WAIT_MS = 60_000
 EVIL = "<img src=x onerror=\"document.title='hit'\"><script>document.title='hit'</script>"
 
@@ -587,7 +588,6 @@ def test_it_comes_back_by_itself(browser):
             page.faults.clear()  # the browser notes each connection that failed
 
 
-@pytest.mark.slow
 def test_the_running_demo(browser):
     """Camera, node with its model, and viewer: each a process, as `view --sim` starts them."""
     pytest.importorskip("rclpy", reason="rclpy is not installed")
