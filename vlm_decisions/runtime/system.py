@@ -46,6 +46,7 @@ class System:
     - `rates_hz`: achieved rate by question. `memory_mb`: of the process.
     - `condition`: why no question can be answered now, or empty. `last_error`: newest message.
     - `max_age_s`: an answer older than that is stale. `statuses`: the lines of diagnostics.
+    - `mark`: what a picture must be marked with, or empty: that the model cannot know it, say.
 
     NaN stands for a number that is not known.
     """
@@ -69,6 +70,7 @@ class System:
     condition: str = ""
     last_error: str = ""
     max_age_s: float = 2.0
+    mark: str = ""
     statuses: tuple[Status, ...] = ()
 
     @classmethod
