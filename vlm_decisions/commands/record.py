@@ -11,7 +11,7 @@ def add(commands: Commands) -> None:
     record = commands.add_parser("record", help="record a bag: the simulated desk, or live topics")
     what = record.add_mutually_exclusive_group(required=True)
     what.add_argument("--sim", action="store_true",
-                      help="the simulated desk with its truth, drawn as fast as it goes")
+                      help="the simulated desk with its truth, as fast as it can be drawn")
     what.add_argument("--topics", metavar="T,T",
                       help="live topics: a camera's images, ...; with what the node decides")
     record.add_argument("--out", required=True, metavar="DIR", help="folder to make (rosbag2 mcap)")
