@@ -237,7 +237,8 @@ def test_the_runtime_and_the_camera_are_shown(viewer, page):
     stages = ("vision", "ask", "total", "intake", "outside", "health", "tier_1", "tier_2", "wait")
     viewer.board.system(System(
         state="active", model="sim_desk", tick_ms=dict.fromkeys(stages, ms),
-        dropped={"queue": 1234}, counts={"frames": 10, "skipped": 7}, queue=2, image_rate_hz=15.0,
+        dropped={"queue": 1234}, breaks={"switched": 77},
+        counts={"frames": 10, "skipped": 7}, queue=2, image_rate_hz=15.0,
         image_age_s=0.1))
     for name in ("dark", "bright", "blurred", "occluded"):
         viewer.board.decision(decision(f"camera_{name}", "no", 0.1, tier=0))
@@ -247,6 +248,7 @@ def test_the_runtime_and_the_camera_are_shown(viewer, page):
     expect(page.get_by_role("row").filter(has_text="Vision"), "30 ms")
     expect(page.locator("#dropped"), "1,234")
     expect(page.locator("#counts"), "questions put off")
+    expect(page.locator("#breaks"), "another camera")
     assert page.locator("#health li").all_inner_texts() == ["Camera frozen"]
     # Every stage has a name in words.
     named = page.locator("#ticks th").all_inner_texts()
@@ -483,6 +485,30 @@ def test_text_and_options_are_edited_in_place(viewer, page):
     question = viewer.source.book.get("pick")
     assert question == Question("pick", "Which one?", kind="choice", options=("a", "c", "d"),
                                 ema=0.5)
+
+
+def test_another_text_for_a_head_is_warned_of(viewer, page):
+    viewer.board.decision(decision("person", tier=1))
+    expect(row(page, "person").locator(".tier"), "head")
+    row(page, "person").get_by_role("button").click()
+    assert page.locator("#edit-anew").is_hidden()
+    page.get_by_role("dialog").get_by_label("Text").fill("Is it raining?")
+    expect(page.get_by_role("dialog"), "A head answers this question, and does not read its text")
+
+
+def test_the_picture_stays_in_sight_on_a_phone(browser, viewer):
+    for n in range(20):
+        viewer.source.book.add(Question(f"q{n}", f"Is it {n}?"))
+    viewer.board.questions(viewer.source.book)
+    with page_of(browser, viewer.port, width=390, height=844) as page:
+        wait_for(lambda: viewer.source.watched[-1:] == [{OVERLAY}], 30)
+        viewer.pictures.put(OVERLAY, picture(90, (480, 640)))
+        page.locator("#frame[data-empty=no]").wait_for()
+        button = row(page, "q15").get_by_role("button")
+        button.focus()
+        frame, box = page.locator("#frame").bounding_box(), button.bounding_box()
+        assert 0 <= frame["y"] < 30 and frame["height"] < 300
+        assert box["y"] >= frame["y"] + frame["height"]  # what has the focus is not under it
 
 
 def test_thresholds_are_dragged_on_what_was_seen(viewer, page):
