@@ -51,6 +51,7 @@ def test_an_unknown_control_is_refused():
         check(tiny_engine(), "typo")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_batch_size_from_1_to_64(family):
     """Ragged questions; the small batches are folded into one softmax, the large ones merged."""

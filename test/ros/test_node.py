@@ -696,6 +696,7 @@ def test_resolution_changes_mid_stream(tmp_path):
             s.peer.stop_camera()
 
 
+@pytest.mark.slow
 def test_many_questions_come_and_go_under_load(tmp_path):
     with system(tmp_path) as s:
         s.peer.start_camera(fps=30)
@@ -781,6 +782,7 @@ def test_a_looping_bag_without_its_clock_is_played_by_arrival(tmp_path):
         assert not [d.reason for d in s.peer.decisions if "backwards" in d.reason]
 
 
+@pytest.mark.slow
 def test_embedded_model_answers_about_its_own_world(tmp_path):
     """The real model on the simulated desk: a person in view is seen, an empty desk is not."""
     from vlm_decisions.ros.session import load_engine

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 
@@ -31,6 +32,13 @@ def test_what_is_written_is_read():
     assert read.tick_ms["total"].p95 == 60.0 and math.isnan(read.age_ms["2"].p95)
     assert math.isnan(read.image_age_s)  # no image yet
     assert read.statuses == (Status("image", 1, "slow"),)
+
+
+def test_mixed_images_are_told_without_ros_too():
+    mixed = dataclasses.replace(STATS, mixture="images of two cameras", breaks={"switched": 7})
+    read = System.from_json(System.of(mixed, RuntimeSettings()).to_json())
+    assert read.statuses == (Status("image", 1, "images of two cameras"),)
+    assert read.breaks == {"switched": 7}
 
 
 def test_it_is_strict_json_whatever_is_missing():

@@ -177,6 +177,7 @@ def run(*arguments: object) -> subprocess.Popen:
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
+@pytest.mark.slow
 def test_run_opens_the_page():
     video = material.material("videos", "imageio_cockatoo.mp4")
     with socket.socket() as probe:

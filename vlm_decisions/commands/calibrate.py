@@ -18,9 +18,9 @@ def add(commands: Commands) -> None:
     fit.add_argument("--heads", type=Path, nargs="+", default=[], metavar="F",
                      help="heads (files or folders) that will answer [the package's]")
     fit.add_argument("--clips", type=count(6), default=100,
-                     help="simulated desks to ask about, without recordings [%(default)s]")
+                     help="number of simulated desks, if there are no recordings [%(default)s]")
     fit.add_argument("--skip", type=names, default=[], metavar="ID,ID",
-                     help="questions to leave as they are")
+                     help="questions that are not changed")
     fit.add_argument("--patience", type=positive, default=2.0, metavar="S",
                      help="seconds of a wrong answer that cost as much as a missed event "
                      "[%(default)s]")
@@ -29,7 +29,7 @@ def add(commands: Commands) -> None:
                      "[%(default)s]")
     fit.add_argument("--tolerance", type=not_negative, default=0.5, metavar="S",
                      help="seconds of a wrong answer that cost nothing [%(default)s]")
-    fit.add_argument("--json", metavar="F", help="write what is printed")
+    fit.add_argument("--json", metavar="F", help="write the result as JSON")
     add_sources(fit)
 
     def run(options: argparse.Namespace) -> int:

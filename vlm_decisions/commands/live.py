@@ -73,7 +73,7 @@ def run_live(source: str, *, model: str = "sim_desk", questions: str | None = "d
     said: set[str] = set()
 
     def complain(message: str) -> None:
-        if message not in said:  # a fault that repeats is told once
+        if message not in said:  # a repeated fault is reported once
             said.add(message)
             print(message, file=sys.stderr)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 from .arguments import Commands, positive
 
@@ -12,7 +11,7 @@ def add(commands: Commands) -> None:
     record = commands.add_parser("record", help="record a bag: the simulated desk, or live topics")
     what = record.add_mutually_exclusive_group(required=True)
     what.add_argument("--sim", action="store_true",
-                      help="the simulated desk with its truth, drawn as fast as it goes")
+                      help="the simulated desk with its truth, as fast as it can be drawn")
     what.add_argument("--topics", metavar="T,T",
                       help="live topics: a camera's images, ...; with what the node decides")
     record.add_argument("--out", required=True, metavar="DIR", help="folder to make (rosbag2 mcap)")
@@ -44,16 +43,9 @@ def _record_sim(options: argparse.Namespace) -> int:
     except ValueError:
         raise ValueError(f"--size must be like 640x480, not {options.size!r}") from None
     book = QuestionBook.load(questions_path(options.questions))
-    terminal = sys.stderr.isatty()
-
-    def progress(done: int, total: int) -> None:
-        if terminal:
-            print(f"\r{done} of {total} scenes ", end="\n" if done == total else "",
-                  file=sys.stderr, flush=True)
-
     made = record_sim(options.out, options.segments, seed=options.seed,
                       facts=tuple(question.id for question in book), width=width, height=height,
-                      fps=options.fps, compressed=not options.raw, progress=progress)
+                      fps=options.fps, compressed=not options.raw)
     print(f"{options.out}: {made['segments']} scenes at {made['desks']} desks, "
           f"{made['images']} images, {made['duration_s']:.0f} s")
     return 0

@@ -19,10 +19,10 @@ def add(commands: Commands) -> None:
 
 
 def _score(what: Commands) -> None:
-    score = what.add_parser("score", help="the embedded model on desks it has never seen")
+    score = what.add_parser("score", help="the embedded model on desks that it was not trained on")
     _common(score, 400, heads=True, figure=False)
     score.add_argument("--details", metavar="F",
-                       help="JSON of what lies behind: conditions, calibration by question, time")
+                       help="JSON of details: conditions, calibration by question, time")
 
     def run(options: argparse.Namespace) -> int:
         from ..engine.engine import Engine
@@ -61,7 +61,7 @@ def _questions(what: Commands) -> None:
 
 
 def _ladder(what: Commands) -> None:
-    ladder = what.add_parser("ladder", help="at what depth each kind of question is readable")
+    ladder = what.add_parser("ladder", help="at what depth each kind of question can be read")
     _common(ladder, 300)
 
     def run(options: argparse.Namespace) -> int:
@@ -90,7 +90,7 @@ def _temporal(what: Commands) -> None:
 
 
 def _baseline(what: Commands) -> None:
-    baseline = what.add_parser("baseline", help="the model against what is cheaper")
+    baseline = what.add_parser("baseline", help="the model compared with cheaper methods")
     _common(baseline, 400)
     baseline.add_argument("--test", type=count(20), default=200,
                           help="desks to measure on [%(default)s]")
@@ -109,7 +109,7 @@ def _baseline(what: Commands) -> None:
 
 
 def _heads(what: Commands) -> None:
-    heads = what.add_parser("heads", help="what the heads see on a camera or a file, over time")
+    heads = what.add_parser("heads", help="predictions of heads on a camera or file, over time")
     heads.add_argument("--source", required=True, metavar="webcam[:N]|FILE")
     heads.add_argument("--seconds", type=positive, help="stop after so many [the end]")
     _common(heads, None, heads=True)
@@ -128,7 +128,7 @@ def _heads(what: Commands) -> None:
 
 
 def _mvbench(what: Commands) -> None:
-    mvbench = what.add_parser("mvbench", help="MVBench's questions, where its data is here")
+    mvbench = what.add_parser("mvbench", help="MVBench's questions, if its data is on this machine")
     mvbench.add_argument("--annotations", type=Path, nargs="+", required=True, metavar="F",
                          help="JSON files, one a task")
     mvbench.add_argument("--videos", type=Path, required=True, metavar="DIR")

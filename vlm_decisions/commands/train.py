@@ -14,14 +14,14 @@ def add(commands: Commands) -> None:
     what = train.add_subparsers(required=True, metavar="WHAT")
     model = what.add_parser("model", help="the embedded model, on the simulated desk")
     model.add_argument("--work", type=Path, default=Path("training/sim_desk"),
-                       help="folder of checkpoints; a stopped run goes on from it [%(default)s]")
+                       help="checkpoints; an interrupted run continues from it [%(default)s]")
     model.add_argument("--out", type=Path, default=Path("training/sim_desk/checkpoint"),
                        help="where the finished checkpoint goes [%(default)s]")
     model.add_argument("--vision-steps", type=int, default=None)
     model.add_argument("--language-steps", type=int, default=None)
     model.add_argument("--question-steps", type=int, default=None)
     model.add_argument("--from", type=Path, default=None, dest="begin", metavar="FOLDER",
-                       help="checkpoint that stands for the first two stages")
+                       help="checkpoint that replaces the first two stages")
     model.add_argument("--strips", type=int, default=None,
                        help="clips of 4 s that the language model learns from")
 
@@ -41,7 +41,7 @@ def add(commands: Commands) -> None:
     heads.add_argument("--model", default="sim_desk", help="the model they are for [sim_desk]")
     heads.add_argument("--out", type=Path, default=Path("heads"), help="folder [%(default)s]")
     heads.add_argument("--clips", type=count(20), default=1200,
-                       help="simulated desks to learn from, without recordings [%(default)s]")
+                       help="number of simulated desks, if there are no recordings [%(default)s]")
     heads.add_argument("--questions", type=names, default=[], metavar="ID,ID",
                        help="heads to train [all that are labelled]")
     heads.add_argument("--motion", default="", metavar="A:B,C",

@@ -8,10 +8,10 @@ from .arguments import Commands, positive
 
 
 def add(commands: Commands) -> None:
-    view = commands.add_parser("view", help="a page that shows what a node sees and decides")
+    view = commands.add_parser("view", help="a page that shows a node's images and decisions")
     view.add_argument("--node", default="decision_node", help="which node [decision_node]")
     view.add_argument("--sim", action="store_true",
-                      help="start a simulated desk and a node for it, too")
+                      help="also start a simulated desk and a node for it")
     view.add_argument("--questions", default="desk",
                       help="with --sim: shipped set or YAML file [desk]")
     view.add_argument("--host", default="127.0.0.1",

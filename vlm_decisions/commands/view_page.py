@@ -1,4 +1,4 @@
-"""`vlm-decisions view`: the viewer with a node that runs, or with a simulated desk of its own."""
+"""`vlm-decisions view`: the viewer of a running node, or of a simulated desk of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`vlm-decisions bench tick`: what a group costs when the camera and the node share a machine."""
+"""`vlm-decisions bench tick`: the cost of a group when camera and node share a machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OUTSIDE = ("convert", "intake", "wait", "outside")
 
 def bench_tick(seconds: float = 20.0, questions: str = "desk", width: int = 640,
                height: int = 480) -> dict[str, Any]:
-    """Run the simulated camera as a process and the node here, and read the node's own clocks.
+    """Run the simulated camera as a process and the node here, and read the node's timings.
 
     Returns:
         groups: 2-frame groups sampled. answered: groups processed. dropped: groups lost, by

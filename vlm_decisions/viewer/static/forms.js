@@ -130,8 +130,11 @@ export function editForm(removed, node) {
   const thresholds = new Thresholds($("edit-chart"), $("edit-changes"), form.elements.enter, form.elements.exit);
   let question = null;
 
-  const open = (chosen, history) => {
+  const open = (chosen, history, tier) => {
     question = chosen;
+    say($("edit-anew"), tier === 1
+      ? "A head answers this question, and does not read its text: for another meaning, ask a new question."
+      : "Another text or other options begin anew: what is known of the old question is dropped.");
     const choice = question.kind === "choice";
     say($("edit-title"), question.text);
     say($("edit-id"), question.id);
