@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 
 import material
 import numpy as np
@@ -40,11 +41,11 @@ events:
 class Filmed:
     """A runtime with a fake model, a camera of noise, and the viewer of both."""
 
-    def __init__(self) -> None:
+    def __init__(self, engine: Callable[[], FakeModel] = FakeModel) -> None:
         self.said: list[str] = []
         self.viewer = LocalViewer("film.mp4", self.said.append, port=0)
         self.port = self.viewer.server.port
-        self.runtime = Runtime(FakeModel, QuestionBook(BOOK),
+        self.runtime = Runtime(engine, QuestionBook(BOOK),
                                settings=RuntimeSettings(max_age_s=1.0))
         self._stop = threading.Event()
         self._camera = threading.Thread(target=self._film)
@@ -111,6 +112,21 @@ def test_it_shows_and_acts_as_the_node_does():
         assert system["model"] == "fake"
         assert system["max_age_s"] == 1.0 and system["counts"]["frames"] > 0
         assert film.said == []
+
+
+def test_a_model_that_cannot_keep_up_is_called_so():
+    """Every answer is older than they may be: nothing is live."""
+    with Filmed(lambda: FakeModel(ask_s=1.2)) as film:
+        def state():
+            return film.call("GET", "/api/state")[1]["state"]
+
+        found = wait_for(lambda: (lambda s: s if s["kind"] == "overloaded" else None)(state()))
+        assert "of 2 unknown" in found["label"] and "every 250 ms" in found["message"]
+        for _ in range(30):
+            assert state()["label"] != "Live"
+            time.sleep(0.1)
+    with Filmed() as film:
+        wait_for(lambda: state()["label"] == "Live")
 
 
 def test_events_over_decisions_are_shown():
