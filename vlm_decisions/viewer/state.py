@@ -152,7 +152,8 @@ def _lighter(system: System) -> str:
     ms = {name: system.tick_ms[name].p50 for name in ("vision", "append", "ask")
           if name in system.tick_ms}
     if ms and max(ms, key=ms.get) == "vision":
-        return "The vision encoder takes most of it: use a smaller pixel_budget or a lower sample_hz."
+        return ("The vision encoder takes most of it: use a smaller pixel_budget or a lower "
+                "sample_hz.")
     return "Lower the questions' rates, ask fewer or shorter ones, or choose a lower sample_hz."
 
 
