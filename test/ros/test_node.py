@@ -800,3 +800,14 @@ def test_embedded_model_answers_about_its_own_world(tmp_path):
             decision = s.peer.answered(answer=answer, timeout_s=30.0)
             assert decision.model == "sim_desk" and decision.depth > 0
             s.peer.stop_camera()
+
+
+def test_what_the_engine_remarks_is_in_log_and_diagnostics(tmp_path):
+    model = FakeModel()
+    model.remarks, model.tick_s, model.checked = ["pixel settings are assumed"], 0.9, "it passed"
+    with system(tmp_path, factory=lambda *_: model) as s:
+        wait_for(lambda: "notes" in s.node.snapshot().engine)
+        notes = s.node.snapshot().engine["notes"]
+        assert s.node.snapshot().engine["checked"] == "it passed"
+    assert notes.startswith("pixel settings are assumed; the model cannot keep up: one group with ")
+    assert "took 0.90 s, and groups come every 0.25 s" in notes

@@ -35,9 +35,10 @@ Services, each replying ``success`` and a ``message`` that says what was wrong o
 Parameters read when the node configures (``ros2 param describe`` tells units and ranges):
 ``model``, ``heads_dir``, ``questions_file``, ``image_transport``, ``reliability``,
 ``stamp_source``, ``mode``, ``sample_hz`` (Hz), ``window_groups``, ``queue_groups``, ``max_age_s``
-(s), ``scene_change``, ``tier2_budget_s`` (s), ``pixel_budget`` (pixels), ``max_image_pixels``
-(pixels), ``load_timeout_s`` (s), ``overlay_hz`` (Hz), ``log_file``, ``log_max_mb`` (MB),
-``log_keep``, ``questions_save_file``, ``save_dir``; at start only: ``autostart``.
+(s), ``scene_change``, ``tier2_budget_s`` (s), ``pixel_budget`` (pixels), ``dtype``, ``self_check``,
+``outer_vision_tokens``, ``max_image_pixels`` (pixels), ``load_timeout_s`` (s), ``overlay_hz`` (Hz),
+``log_file``, ``log_max_mb`` (MB), ``log_keep``, ``questions_save_file``, ``save_dir``; at start
+only: ``autostart``.
 
 Parameters that act at once, for each standing question, validated together:
 ``questions.<id>.rate_hz`` (Hz), ``.enter``, ``.exit`` (probabilities), ``.ema`` (weight).
