@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from .arguments import Commands
-from .sources import add_sources, count, names, recordings_of, refuse_labels
+from .arguments import Commands, at_least
+from .sources import add_sources, names, recordings_of, refuse_labels
 
 
 def add(commands: Commands) -> None:
@@ -40,14 +40,14 @@ def add(commands: Commands) -> None:
     heads = what.add_parser("heads", help="Tier 1 heads, on your recordings or on the desk")
     heads.add_argument("--model", default="sim_desk", help="the model they are for [sim_desk]")
     heads.add_argument("--out", type=Path, default=Path("heads"), help="folder [%(default)s]")
-    heads.add_argument("--clips", type=count(20), default=1200,
+    heads.add_argument("--clips", type=at_least(20), default=1200,
                        help="number of simulated desks, if there are no recordings [%(default)s]")
     heads.add_argument("--questions", type=names, default=[], metavar="ID,ID",
                        help="heads to train [all that are labelled]")
     heads.add_argument("--motion", default="", metavar="A:B,C",
                        help="heads that read a window: opposites (approaching:receding) are also "
                        "learnt from clips played backwards")
-    heads.add_argument("--window", type=count(2), default=4, metavar="N",
+    heads.add_argument("--window", type=at_least(2), default=4, metavar="N",
                        help="groups of a motion head's window, 4 a second [%(default)s]")
     heads.add_argument("--replace", action="store_true",
                        help="overwrite heads that were made for another model")

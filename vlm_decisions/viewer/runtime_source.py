@@ -10,6 +10,7 @@ from typing import Any
 from ..decision import Decision
 from ..events import EventBook, EventSpec
 from ..frames import Frame
+from ..model_scope import scope_mark
 from ..questions import Question
 from ..runtime import Runtime
 from ..runtime.system import System
@@ -78,7 +79,9 @@ class RuntimeSource:
         ids = [question.id for question in self._runtime.questions()]
         with self._lock:
             newest = dict(self._newest)
-        return overlay.draw(frame.image, ids, newest, time.time_ns())
+        # Whoever runs it without ROS looks at a real camera or a film of one.
+        mark = scope_mark(self._runtime.stats().model, simulated=False)
+        return overlay.draw(frame.image, ids, newest, time.time_ns(), mark=mark)
 
     def _refresh(self) -> None:
         told_s, loaded = -SYSTEM_S, False
