@@ -17,7 +17,7 @@ from vlm_decisions.lab.sim_desk import forward, stage_questions  # noqa: E402
 from vlm_decisions.lab.sim_desk.architecture import fresh_model  # noqa: E402
 from vlm_decisions.lab.sim_desk.checkpoints import Run  # noqa: E402
 from vlm_decisions.lab.sim_desk.corpus import families  # noqa: E402
-from vlm_decisions.lab.sim_desk.language import Asker, Clip  # noqa: E402
+from vlm_decisions.lab.sim_desk.language import Asker, DeskClip  # noqa: E402
 from vlm_decisions.lab.sim_desk.model import adopt, load_stages  # noqa: E402
 from vlm_decisions.lab.sim_desk.scenes import moment  # noqa: E402
 from vlm_decisions.lab.sim_desk.stage_questions import (  # noqa: E402
@@ -26,7 +26,7 @@ from vlm_decisions.lab.sim_desk.stage_questions import (  # noqa: E402
     soft_loss,
     train_questions,
 )
-from vlm_decisions.lab.sim_desk.strips import GROUPS, Encoded  # noqa: E402
+from vlm_decisions.lab.sim_desk.strips import GROUPS, EncodedStrip  # noqa: E402
 from vlm_decisions.sim.world import World  # noqa: E402
 
 
@@ -49,8 +49,8 @@ def clips():
         world = World(seed)
         moments = tuple(replace(moment(world, 0.3 + 0.25 * k), since_s=1.0) for k in range(GROUPS))
         features = rng.normal(0, 1, (GROUPS, 20, 128)).astype(np.float16)
-        strip = Encoded(seed, (160, 128), features, moments)
-        found.append(Clip(strip, (3, 4)))
+        strip = EncodedStrip(seed, (160, 128), features, moments)
+        found.append(DeskClip(strip, (3, 4)))
     return found
 
 
