@@ -766,7 +766,7 @@ def test_simulated_time_without_a_clock_is_told(tmp_path):
         s.peer.start_camera()
         wait_for(lambda: s.node._images)
         assert "nothing publishes /clock" in s.peer.status("image", ERROR).message
-        wait_for(lambda: "ahead of the clock" in s.node.snapshot().runtime.condition)
+        wait_for(lambda: "simulated time has not begun" in s.node.snapshot().runtime.condition)
         s.peer.answered(answer="unknown")
         assert {d.answer for d in s.peer.decisions if d.question_id == "person"} == {"unknown"}
 
