@@ -98,8 +98,9 @@ def state_of(link: Mapping[str, Any], system: System, reasons: Mapping[str, str]
         label = f"Overloaded, {unknown}" if reasons else "Overloaded"
         return State(OVERLOADED, label, _work(system), _lighter(system))
     if reasons:
+        which = "" if len(reasons) == count else "Choose 'Unknown first' to see which: "
         return State(UNKNOWN, unknown, _why(list(reasons.values())),
-                     "Choose 'Unknown first' to see which: each row says why.")
+                     _sentence(f"{which}each row says why"))
     if waiting:
         return State(LOADING, "Starting",
                      f"Waiting for the first answers to {len(waiting)} of {count} questions.")
