@@ -20,6 +20,7 @@ from waiting import wait_for
 from websockets.sync.client import connect
 
 from vlm_decisions.frames import Frame
+from vlm_decisions.model_scope import OUT_OF_SCOPE
 from vlm_decisions.questions import Question, QuestionBook
 from vlm_decisions.runtime import Runtime
 from vlm_decisions.runtime.settings import RuntimeSettings
@@ -109,7 +110,7 @@ def test_it_shows_and_acts_as_the_node_does():
         system = wait_for(
             lambda: (lambda s: s if {"vision", "total"} <= s["tick_ms"].keys() else None)(
                 film.call("GET", "/api/state")[1]["system"]))
-        assert system["model"] == "fake"
+        assert system["model"] == "fake" and system["mark"] == ""
         assert system["max_age_s"] == 1.0 and system["counts"]["frames"] > 0
         assert film.said == []
 
@@ -212,6 +213,8 @@ def test_run_opens_the_page():
             return [r for r in state.get("rows", ()) if r["id"] == "ask_1" and r["tier"] == 2]
 
         assert wait_for(answered, 60.0)
+        # sim_desk was asked about a bird.
+        assert call(port, "GET", "/api/state")[1]["system"]["mark"] == OUT_OF_SCOPE
     finally:
         child.terminate()
         child.wait(20)
