@@ -20,6 +20,9 @@ def add(commands: Commands) -> None:
     model.add_argument("--vision-steps", type=int, default=None)
     model.add_argument("--language-steps", type=int, default=None)
     model.add_argument("--question-steps", type=int, default=None)
+    model.add_argument("--without", type=names, default=[], metavar="negation",
+                       help="leave forms out of the third stage, as a control: negation, synonym, "
+                       "pair, count")
     model.add_argument("--from", type=Path, default=None, dest="begin", metavar="FOLDER",
                        help="checkpoint that replaces the first two stages")
     model.add_argument("--strips", type=int, default=None,
@@ -30,6 +33,7 @@ def add(commands: Commands) -> None:
 
         given = {"vision_steps": options.vision_steps, "language_steps": options.language_steps,
                  "question_steps": options.question_steps, "begin": options.begin,
+                 "without": options.without,
                  "strips": options.strips}
         size = train_model(options.work, options.out,
                            **{name: value for name, value in given.items() if value is not None})
