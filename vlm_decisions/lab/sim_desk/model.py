@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ...sim.grammar import FAMILIES
 from .architecture import fresh_model
 from .checkpoints import Run
 from .export import export
@@ -67,7 +68,15 @@ def train_model(folder: Path, out: Path, *, begin: Path | None = None,
 
     Returns:
         The size of the written checkpoint in bytes.
+
+    Raises:
+        ValueError: a family that the grammar does not have, or a checkpoint that cannot stand for
+            the first two stages.
     """
+    unknown = set(without) - set(FAMILIES)
+    if unknown:
+        raise ValueError(f"the grammar has no family {', '.join(sorted(unknown))}; it has "
+                         f"{', '.join(FAMILIES)}")
     torch.set_num_threads(1)  # the other core draws data; two threads would wait for each other
     tokenizer, model = fresh_model()
     run = Run(folder)
