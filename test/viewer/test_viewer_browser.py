@@ -20,7 +20,7 @@ from vlm_decisions.runtime.statistics import Percentiles
 from vlm_decisions.runtime.system import Status, System
 from vlm_decisions.viewer.browser import BrowserError, opened
 from vlm_decisions.viewer.server import Server
-from vlm_decisions.viewer.source import CAMERA, OVERLAY, SourceError
+from vlm_decisions.viewer.source import CAMERA, OVERLAY, PageSourceError
 
 pytestmark = pytest.mark.slow
 WAIT_MS = 60_000
@@ -153,7 +153,8 @@ def test_what_is_wrong_with_a_question_is_said(viewer, page, text, options, name
 
 
 def test_a_nodes_refusal_is_said_in_the_pages_words(viewer, page):
-    viewer.source.fail = SourceError("question 'person': enter must be above exit: enter is 0.6")
+    viewer.source.fail = PageSourceError(
+        "question 'person': enter must be above exit: enter is 0.6")
     row(page, "person").get_by_role("button").click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Yes from").fill("0.6")
