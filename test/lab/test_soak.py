@@ -22,6 +22,8 @@ from vlm_decisions.runtime.tick import Processor
 from vlm_decisions.sources.images import image_to_rgb
 from vlm_decisions.viewer import overlay
 
+pytestmark = pytest.mark.slow
+
 KEYS = {"rss_mb", "ticks", "faults", "missed", "stale_as_fresh", "tracebacks"}
 
 
@@ -42,7 +44,6 @@ def counts(result):
     return result["missed"], result["stale_as_fresh"], result["tracebacks"]
 
 
-@pytest.mark.slow
 def test_every_fault_is_survived(soak):
     kinds = {name.removeprefix("do_") for name in vars(Soak) if name.startswith("do_")}
     result, said = soak(150.0)

@@ -53,6 +53,7 @@ def motion_head(engine, name):
                 engine.pixel_budget, 4)
 
 
+@pytest.mark.slow
 def test_the_score_has_exactly_its_keys(engine, capsys):
     heads = [motion_head(engine, "approaching"),
              Head("person", "person", "mean", np.ones(128, np.float32), 0.0, 1.0,
@@ -156,6 +157,7 @@ def test_temporal_tells_time_from_looks(monkeypatch):
     assert cheat["reversal_consistency"] == 0.0
 
 
+@pytest.mark.slow
 def test_temporal_prints_and_draws(engine, tmp_path, capsys):
     pytest.importorskip("matplotlib", reason="figures need matplotlib")
     result = temporal.temporal(clips=6, heads=[motion_head(engine, "receding")], engine=engine)
@@ -168,6 +170,7 @@ def test_temporal_prints_and_draws(engine, tmp_path, capsys):
         temporal.plot_temporal(result, str(tmp_path / "t.doc"))
 
 
+@pytest.mark.slow
 def test_the_ladder(engine, tmp_path, capsys):
     pytest.importorskip("matplotlib", reason="figures need matplotlib")
     result = json.loads(json.dumps(ladder.ladder(clips=20, engine=engine)))
@@ -216,6 +219,7 @@ def test_one_answer_only_is_said(engine):
         ladder.probes(seen)
 
 
+@pytest.mark.slow
 def test_the_baselines(engine, tmp_path, capsys, monkeypatch):
     pytest.importorskip("matplotlib", reason="figures need matplotlib")
     result = json.loads(json.dumps(baseline.baseline(clips=20, test=20, cnn=False, engine=engine)))

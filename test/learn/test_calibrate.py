@@ -264,6 +264,7 @@ def test_questions_that_nothing_can_be_fitted_to(videos, questions, tmp_path):
         run(videos, questions)
 
 
+@pytest.mark.slow
 def test_the_command(videos, questions, tmp_path, capfd):
     """Through the console command, with a real (random) model."""
     from tiny import write_checkpoint

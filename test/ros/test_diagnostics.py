@@ -162,3 +162,14 @@ def test_memory_is_this_process():
         held[at] = 1
     assert 60 < rss_mb() - before_mb < 120
     assert 20 < before_mb < 8000 and len(held) == 80_000_000
+
+
+def test_what_is_to_be_known_of_the_model_is_told():
+    """What was assumed, and a model that cannot keep up: the message says it, not only values."""
+    told = {"device": "cpu", "dtype": "bfloat16", "checked": "self-check passed",
+            "notes": "the model cannot keep up: one group with three questions took 0.90 s"}
+    status = report(GOOD, having(engine=told))["model"]
+    assert status.level == WARN and "cannot keep up" in status.message
+    values = {pair.key: pair.value for pair in status.values}
+    assert values["checked"] == "self-check passed" and values["dtype"] == "bfloat16"
+    assert report(GOOD, having(engine={"device": "cpu"}))["model"].level == OK

@@ -5,14 +5,19 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import cv2
 import pytest
+from bag_tools import START_NS, image, make_bag
 
 from vlm_decisions.files import resources
+from vlm_decisions.runtime.log import read_log
 from vlm_decisions.sim.script import Script
 from vlm_decisions.sim.world import World
+from vlm_decisions.sources.bag_writer import BagWriter
+from vlm_decisions.sources.bags import IMAGE
 
 for _name in ("rclpy", "launch", "launch_ros", "launch_testing"):
     pytest.importorskip(_name, reason=f"{_name} is not importable here, so the launch files "
@@ -81,7 +86,7 @@ def test_replay_ends_with_the_video(video):
 def test_replay_of_nothing_says_so():
     done = launch("replay", "source:=/no/such.mp4")
     output = done.stdout + done.stderr
-    assert done.returncode == 1 and "there is no file or folder '/no/such.mp4'" in output
+    assert done.returncode == 1 and "/no/such.mp4: there is no such bag or video file" in output
 
 
 def module(name):
@@ -133,12 +138,100 @@ def test_the_viewer_is_started_where_it_is_wanted(name, given):
     assert executables(viewer="true", viewer_port="9000").count("viewer") == 1
 
 
-@pytest.mark.parametrize("name", ["bag", "bag.mcap", "bag.db3"])
-def test_a_bag_is_played_with_its_clock(tmp_path, name):
-    source = tmp_path / name
-    source.touch() if "." in name else source.mkdir()
-    actions, context = started("replay", source=str(source), image="/front", speed="2.0",
-                               loop="true")
-    command = [text(part, context) for part in actions[1].cmd]
-    assert command == ["ros2", "bag", "play", str(source), "--clock", "100", "--rate", "2.0",
-                       "--loop"]
+def parameters(action, context):
+    """Return the parameters that a node action gives, by name; those of a file left out."""
+    from launch_ros.utilities import evaluate_parameters
+
+    return {name: value for group in evaluate_parameters(context, action._Node__parameters)
+            if isinstance(group, dict) for name, value in group.items()}
+
+
+def remappings(action, context):
+    """Return the remappings of a node action."""
+    return {text(old, context): text(new, context)
+            for old, new in action._Node__remappings or ()}
+
+
+@pytest.mark.parametrize(("compressed", "topic", "transport", "renamed"), [
+    (False, "/front/image_raw", "raw", "image"),
+    (True, "/front/image/compressed", "compressed", "image/compressed"),
+    (True, "/jpegs", "compressed", "image/compressed")])
+def test_a_bag_is_played_as_it_is_stored_with_its_clock(tmp_path, compressed, topic, transport,
+                                                        renamed):
+    bag = make_bag(tmp_path / "bag", 2, topic=topic, compressed=compressed)
+    (node, player, *_), context = started("replay", source=str(bag), speed="2.0", loop="true",
+                                          namespace="robot")
+    assert parameters(player, context) == {
+        "source": str(bag), "topics": topic, "rate": 2.0, "loop": True, "clock": True,
+        "wait_s": 600.0}
+    given = parameters(node, context)
+    assert (given["use_sim_time"], given["image_transport"]) == (True, transport)
+    assert remappings(node, context) == {renamed: topic} and remappings(player, context) == {}
+    (node, player, *_), context = started("replay", source=str(bag), use_sim_time="false")
+    assert parameters(player, context)["clock"] is False
+    assert parameters(node, context)["use_sim_time"] is False
+
+
+def test_of_several_cameras_in_a_bag_one_must_be_chosen(tmp_path):
+    from vlm_decisions.sources.bag_files import BagError
+
+    with BagWriter(tmp_path / "bag") as bag:
+        for k, topic in enumerate(("/a", "/b")):
+            bag.write(topic, IMAGE, START_NS + k, image(k, START_NS + k))
+    bag = tmp_path / "bag"
+    with pytest.raises(BagError, match="several image topics"):
+        started("replay", source=str(bag))
+    (node, player, *_), context = started("replay", source=str(bag), image="/b")
+    assert parameters(player, context)["topics"] == "/b"
+
+
+@pytest.mark.parametrize("name", ["desk", "replay"])
+def test_what_the_launch_files_hand_on(name, video):
+    given = {"source": str(video)} if name == "replay" else {}
+    actions, context = started(
+        name, **given, model="2026", questions="desk", reliability="reliable", respawn="true",
+        stamp_source="arrival", log_file="/tmp/07", use_sim_time="true")
+    values = parameters(actions[0], context)
+    assert values == {
+        "autostart": True, "model": "2026", "questions_file": "desk", "reliability": "reliable",
+        "stamp_source": "arrival", "log_file": "/tmp/07", "use_sim_time": True}
+    assert actions[0]._ExecuteLocal__respawn is True
+    actions, context = started(name, **given)
+    assert parameters(actions[0], context) == {"autostart": True}
+    assert actions[0]._ExecuteLocal__respawn is False
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_recorded_desk_is_answered(tmp_path, compressed):
+    """What `record --sim` makes gives answers, and the launch ends with it."""
+    from vlm_decisions import cli
+
+    bag, log = tmp_path / "bag", tmp_path / "log.jsonl"
+    assert cli.main(["record", "--sim", "--segments", "2", "--size", "320x240", "--out", str(bag),
+                     *([] if compressed else ["--raw"])]) == 0
+    done = launch("replay", f"source:={bag}", f"log_file:={log}")
+    output = done.stdout + done.stderr
+    assert done.returncode == 0 and "the recording ended" in output, output
+    answers = Counter(record["answer"] for record in read_log(log) if record["tier"] == 2)
+    assert answers["yes"] > 5 and answers["no"] > 5, answers
+
+
+@pytest.mark.slow
+def test_it_fails_where_the_player_does(tmp_path):
+    """The bag declares more images than it holds, which is seen at its end."""
+    bag = make_bag(tmp_path / "bag", 24)
+    metadata = bag / "metadata.yaml"
+    told = metadata.read_text()
+    assert "message_count: 24" in told
+    metadata.write_text(told.replace("message_count: 24", "message_count: 25"))
+    done = launch("replay", f"source:={bag}")
+    output = done.stdout + done.stderr
+    assert done.returncode == 1 and "the player failed with exit code 1" in output, output
+
+
+@pytest.mark.slow
+def test_it_fails_where_the_node_does(video):
+    done = launch("replay", f"source:={video}", "log_level:=nonsense")
+    output = done.stdout + done.stderr
+    assert done.returncode == 1 and "decision_node failed with exit code 1" in output, output

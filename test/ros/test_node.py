@@ -22,6 +22,7 @@ from waiting import wait_for
 from vlm_decisions.msg import Decision, Event, Question, QuestionArray
 from vlm_decisions.questions import QuestionBook
 from vlm_decisions.ros.convert import rgb_to_msg, time_to_ns
+from vlm_decisions.ros.session import Session
 from vlm_decisions.runtime.log import read_log
 from vlm_decisions.runtime.throttle import Throttle
 from vlm_decisions.srv import AddQuestion, Ask, ListQuestions, RemoveQuestion, SaveQuestions
@@ -285,6 +286,20 @@ def test_reliable_subscription(tmp_path):
         s.peer.answered()
         info = s.node.get_subscriptions_info_by_topic("/image")
         assert info[0].qos_profile.reliability == QoSReliabilityPolicy.RELIABLE
+
+
+def test_what_is_wrong_on_the_way_is_in_log_diagnostics_and_decisions(tmp_path, capfd):
+    with system(tmp_path, reliability="reliable", max_age_s=0.5) as s:
+        s.peer.start_camera(qos=qos_profile_sensor_data)
+        what = "1 publisher on /image, best effort only"
+        assert what in wait_for(lambda: next(
+            (d.reason for d in reversed(s.peer.decisions) if what in d.reason), ""))
+        status = wait_for(lambda: (lambda t: t if what in t.message else None)(
+            s.peer.status("image", ERROR)))
+        assert "set reliability: auto" in status.message
+        values = {pair.key: pair.value for pair in status.values}
+        assert (values["publishers"], values["reliability"]) == ("1", "reliable")
+    assert "".join(capfd.readouterr()).count(what) == 1  # not at every look
 
 
 def test_compressed_with_namespace_and_remap(tmp_path):
@@ -557,6 +572,22 @@ def test_diagnostics_go_on_while_the_model_loads(tmp_path):
         wait_for(lambda: s.peer.status("model").message == "fake active")
 
 
+def test_a_model_that_does_not_load_is_told_before_it_is_waited_for(tmp_path, monkeypatch):
+    told = []
+    close = Session.close
+
+    def closing(session, timeout_s):
+        told.append(s.node._diagnostics._last.failure)
+        close(session, timeout_s)
+
+    with system(tmp_path, autostart=False, load_timeout_s=1.0,
+                factory=lambda name, budget: FakeModel(load_s=8.0)) as s:
+        monkeypatch.setattr(Session, "close", closing)
+        assert not s.peer.transition("configure")
+        assert len(told) == 1 and "was not loaded within 1 s" in told[0]
+        assert "was not loaded within 1 s" in s.peer.status("model", ERROR).message
+
+
 def test_questions_are_kept_at_each_change_and_read_again(tmp_path):
     kept = tmp_path / "kept.yaml"
 
@@ -665,6 +696,7 @@ def test_resolution_changes_mid_stream(tmp_path):
             s.peer.stop_camera()
 
 
+@pytest.mark.slow
 def test_many_questions_come_and_go_under_load(tmp_path):
     with system(tmp_path) as s:
         s.peer.start_camera(fps=30)
@@ -734,7 +766,7 @@ def test_simulated_time_without_a_clock_is_told(tmp_path):
         s.peer.start_camera()
         wait_for(lambda: s.node._images)
         assert "nothing publishes /clock" in s.peer.status("image", ERROR).message
-        wait_for(lambda: "ahead of the clock" in s.node.snapshot().runtime.condition)
+        wait_for(lambda: "simulated time has not begun" in s.node.snapshot().runtime.condition)
         s.peer.answered(answer="unknown")
         assert {d.answer for d in s.peer.decisions if d.question_id == "person"} == {"unknown"}
 
@@ -750,6 +782,7 @@ def test_a_looping_bag_without_its_clock_is_played_by_arrival(tmp_path):
         assert not [d.reason for d in s.peer.decisions if "backwards" in d.reason]
 
 
+@pytest.mark.slow
 def test_embedded_model_answers_about_its_own_world(tmp_path):
     """The real model on the simulated desk: a person in view is seen, an empty desk is not."""
     from vlm_decisions.ros.session import load_engine
@@ -767,3 +800,14 @@ def test_embedded_model_answers_about_its_own_world(tmp_path):
             decision = s.peer.answered(answer=answer, timeout_s=30.0)
             assert decision.model == "sim_desk" and decision.depth > 0
             s.peer.stop_camera()
+
+
+def test_what_the_engine_remarks_is_in_log_and_diagnostics(tmp_path):
+    model = FakeModel()
+    model.remarks, model.tick_s, model.checked = ["pixel settings are assumed"], 0.9, "it passed"
+    with system(tmp_path, factory=lambda *_: model) as s:
+        wait_for(lambda: "notes" in s.node.snapshot().engine)
+        notes = s.node.snapshot().engine["notes"]
+        assert s.node.snapshot().engine["checked"] == "it passed"
+    assert notes.startswith("pixel settings are assumed; the model cannot keep up: one group with ")
+    assert "took 0.90 s, and groups come every 0.25 s" in notes

@@ -15,6 +15,7 @@ from processes import Process, node
 
 from vlm_decisions.ros.programs import NODES
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 HANGS_S = 120.0
 """Longer than a test waits for the end of a process."""

@@ -219,6 +219,7 @@ class EyeStream(FakeStream):
         return [SimpleNamespace(logits=logits, depth=4) for _ in queries]
 
 
+@pytest.mark.slow
 def test_the_node_is_benchmarked_over_dds(tmp_path, monkeypatch):
     import bag_tools
 

@@ -325,6 +325,7 @@ def run_viewer(*parameters: str) -> subprocess.Popen:
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
+@pytest.mark.slow
 def test_the_process_serves_and_ends_on_a_signal():
     child = run_viewer("port:=0")
     line = next(line for line in child.stdout if "viewer of /decision_node" in line)
@@ -337,6 +338,7 @@ def test_the_process_serves_and_ends_on_a_signal():
     assert child.returncode == 0 and "Traceback" not in out, out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("parameter", "said"), [
     ("port:={taken}", "is in use"), ("port:=99999", "port"), ("host:='203.0.113.7'", "203.0.113.7"),
 ])

@@ -170,3 +170,14 @@ def test_the_image_rate_is_on_frame_time():
     assert one.image_rate_hz() == 0.0
     feed(one, 0, 4, fps=30)
     assert abs(one.image_rate_hz() - 30) < 0.01
+
+
+def test_a_pause_is_no_slow_rate():
+    one, _ = intake()
+    camera = Camera()
+    feed(one, 0, 3, camera, fps=15)
+    feed(one, 20, 0.2, camera, fps=15)
+    assert abs(one.image_rate_hz() - 15) < 0.5
+    slow, _ = intake()
+    feed(slow, 0, 20, fps=0.5)
+    assert abs(slow.image_rate_hz() - 0.5) < 0.01

@@ -173,6 +173,7 @@ if sys.argv[1] == "stop":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["stop", "fail", "leave"])
 def test_the_process_ends_cleanly(how):
     """An MLX thread that ends carelessly aborts the process about every second time."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 
@@ -28,14 +29,20 @@ def test_what_is_written_is_read():
     read = System.from_json(system.to_json())
     assert read.to_dict() == system.to_dict()
     assert read.counts == {"frames": 100, "groups": 25, "ticks": 24, "decisions": 400,
-                           "segments": 1, "scene_changes": 2, "skipped": 3, "errors": 4,
-                           "gaps": 5}
+                           "segments": 1, "scene_changes": 2, "skipped": 3, "errors": 4}
     assert read.costs["cup"] == (31, 2.5) and math.isnan(read.costs["new"][1])
     assert read.overload == "too slow"
     assert read.group_ms == 500.0 and read.max_age_s == 1.5 and read.rates_hz == {"person": 3.9}
     assert read.tick_ms["total"].p95 == 60.0 and math.isnan(read.age_ms["2"].p95)
     assert math.isnan(read.image_age_s)  # no image yet
     assert read.statuses == (Status("image", 1, "slow"),)
+
+
+def test_mixed_images_are_told_without_ros_too():
+    mixed = dataclasses.replace(STATS, mixture="images of two cameras", breaks={"switched": 7})
+    read = System.from_json(System.of(mixed, RuntimeSettings()).to_json())
+    assert read.statuses == (Status("image", 1, "images of two cameras"),)
+    assert read.breaks == {"switched": 7}
 
 
 def test_it_is_strict_json_whatever_is_missing():

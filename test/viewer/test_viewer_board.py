@@ -10,7 +10,7 @@ from viewer_site import decision
 from vlm_decisions.questions import Question
 from vlm_decisions.runtime.statistics import Percentiles
 from vlm_decisions.runtime.system import System
-from vlm_decisions.viewer.board import EVENTS, Board
+from vlm_decisions.viewer.board import BAND, EVENTS, Board
 
 PERSON = Question("person", "Is a person present?")
 CUP = Question("cup", "Is there a cup?", rate_hz=2.0)
@@ -205,6 +205,27 @@ def test_the_state_follows_the_answers_and_the_time(board, clock):
     assert message["state"]["label"] == "1 of 2 unknown"
     clock.now_s += 30.0  # nothing comes: the other answer has become old by itself
     assert read(board, version)[1]["state"]["label"] == "2 of 2 unknown"
+
+
+def test_the_timeline_holds_each_answer_and_when_it_began(board, clock):
+    for answer, p, lasts_s in (("yes", 0.9, 30), ("no", 0.1, 90), ("unknown", 0.5, 10)):
+        for _ in range(lasts_s):
+            board.decision(decision("person", answer, p))
+            clock.now_s += 1.0
+    timeline = board.timeline()
+    assert timeline["now"] == clock.now_s
+    assert timeline["bands"] == {"cup": [], "person": [
+        (100.0, "yes", 0.9), (130.0, "no", 0.1), (190.0, "no", 0.1), (220.0, "unknown", None)]}
+
+
+def test_the_timeline_follows_p_and_is_bounded(board, clock):
+    for number in range(3 * BAND):
+        board.decision(decision("person", p=0.7 + 0.25 * (number % 2)))
+        clock.now_s += 6.0
+    band = board.timeline()["bands"]["person"]
+    assert len(band) == BAND and band[-1][2] == 0.95 and band[-2][2] == 0.7
+    board.questions([Question("person", "Is it Ada?"), CUP])
+    assert board.timeline()["bands"]["person"] == []  # another question
 
 
 def test_events_are_bounded(board):

@@ -6,6 +6,7 @@ import dataclasses
 import re
 import shlex
 import signal
+import time
 from contextlib import ExitStack, contextmanager
 from urllib.request import urlopen
 
@@ -19,8 +20,9 @@ from vlm_decisions.runtime.statistics import Percentiles
 from vlm_decisions.runtime.system import Status, System
 from vlm_decisions.viewer.browser import BrowserError, opened
 from vlm_decisions.viewer.server import Server
-from vlm_decisions.viewer.source import CAMERA, OVERLAY
+from vlm_decisions.viewer.source import CAMERA, OVERLAY, PageSourceError
 
+pytestmark = pytest.mark.slow
 WAIT_MS = 60_000
 EVIL = "<img src=x onerror=\"document.title='hit'\"><script>document.title='hit'</script>"
 
@@ -150,6 +152,17 @@ def test_what_is_wrong_with_a_question_is_said(viewer, page, text, options, name
     page.faults.clear()  # the browser notes every reply of 400
 
 
+def test_a_nodes_refusal_is_said_in_the_pages_words(viewer, page):
+    viewer.source.fail = PageSourceError(
+        "question 'person': enter must be above exit: enter is 0.6")
+    row(page, "person").get_by_role("button").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Yes from").fill("0.6")
+    dialog.get_by_role("button", name="Save").click()
+    expect(dialog.get_by_role("alert"), "“Yes from” must be above “No up to”: “Yes from” is 0.6.")
+    page.faults.clear()
+
+
 def test_rate_and_thresholds_are_edited_and_a_question_removed(viewer, page):
     edit = page.get_by_role("button", name="Edit or remove: Is a person present?")
     edit.click()
@@ -235,7 +248,8 @@ def test_the_runtime_and_the_camera_are_shown(viewer, page):
     stages = ("vision", "ask", "total", "intake", "outside", "health", "tier_1", "tier_2", "wait")
     viewer.board.system(System(
         state="active", model="sim_desk", tick_ms=dict.fromkeys(stages, ms),
-        dropped={"queue": 1234}, counts={"frames": 10, "skipped": 7}, queue=2, image_rate_hz=15.0,
+        dropped={"queue": 1234}, breaks={"switched": 77},
+        counts={"frames": 10, "skipped": 7}, queue=2, image_rate_hz=15.0,
         image_age_s=0.1))
     for name in ("dark", "bright", "blurred", "occluded"):
         viewer.board.decision(decision(f"camera_{name}", "no", 0.1, tier=0))
@@ -245,6 +259,7 @@ def test_the_runtime_and_the_camera_are_shown(viewer, page):
     expect(page.get_by_role("row").filter(has_text="Vision"), "30 ms")
     expect(page.locator("#dropped"), "1,234")
     expect(page.locator("#counts"), "questions put off")
+    expect(page.locator("#breaks"), "another camera")
     assert page.locator("#health li").all_inner_texts() == ["Camera frozen"]
     # Every stage has a name in words.
     named = page.locator("#ticks th").all_inner_texts()
@@ -483,6 +498,30 @@ def test_text_and_options_are_edited_in_place(viewer, page):
                                 ema=0.5)
 
 
+def test_another_text_for_a_head_is_warned_of(viewer, page):
+    viewer.board.decision(decision("person", tier=1))
+    expect(row(page, "person").locator(".tier"), "head")
+    row(page, "person").get_by_role("button").click()
+    assert page.locator("#edit-anew").is_hidden()
+    page.get_by_role("dialog").get_by_label("Text").fill("Is it raining?")
+    expect(page.get_by_role("dialog"), "A head answers this question, and does not read its text")
+
+
+def test_the_picture_stays_in_sight_on_a_phone(browser, viewer):
+    for n in range(20):
+        viewer.source.book.add(Question(f"q{n}", f"Is it {n}?"))
+    viewer.board.questions(viewer.source.book)
+    with page_of(browser, viewer.port, width=390, height=844) as page:
+        wait_for(lambda: viewer.source.watched[-1:] == [{OVERLAY}], 30)
+        viewer.pictures.put(OVERLAY, picture(90, (480, 640)))
+        page.locator("#frame[data-empty=no]").wait_for()
+        button = row(page, "q15").get_by_role("button")
+        button.focus()
+        frame, box = page.locator("#frame").bounding_box(), button.bounding_box()
+        assert 0 <= frame["y"] < 30 and frame["height"] < 300
+        assert box["y"] >= frame["y"] + frame["height"]  # what has the focus is not under it
+
+
 def test_thresholds_are_dragged_on_what_was_seen(viewer, page):
     expect(row(page, "person"), "waiting")
     for p in (0.2, 0.7, 0.3, 0.8, 0.2):  # over .65 and under .35 by turns
@@ -534,6 +573,86 @@ def test_a_flapping_answer_is_one_line(viewer, page):
         viewer.board.decision(decision("person", "yes" if number % 2 else "no"))
     expect(page.get_by_role("list", name="Events"), "29 changes")
     assert page.get_by_role("list", name="Events").get_by_role("listitem").count() == 4
+
+
+def test_the_timeline_shows_what_was_known_at_a_time(viewer, page):
+    expect(row(page, "person"), "waiting")
+    viewer.board.decision(decision("person", "no", 0.2))
+    now = time.time()
+    band = viewer.board._rows["person"].band
+    band.clear()
+    band.extend([(now - 3000, "yes", 0.9), (now - 1800, "unknown", None), (now - 60, "no", 0.2)])
+    page.get_by_text("Timeline").click()
+    expect(page.locator("#bands li"), "no 0.20")
+    assert page.locator("#bands canvas").get_attribute("aria-label") == (
+        "unknown 58 %, yes 40 %, no 2 %")
+    cursor = page.get_by_label("Time", exact=True)
+    cursor.focus()
+    cursor.fill("300")
+    expect(page.locator("#bands li"), "yes 0.90")
+    cursor.fill("700")
+    expect(page.locator("#bands li"), "unknown")
+    cursor.fill("50")
+    expect(page.locator("#bands li"), "–")
+    box = page.locator("#bands canvas").bounding_box()
+    page.mouse.click(box["x"] + 0.3 * box["width"], box["y"] + 5)
+    expect(page.locator("#bands li"), "yes 0.90")
+    page.get_by_text("10 min", exact=True).click()
+    cursor.fill("10")
+    expect(page.locator("#bands li"), "unknown")
+
+
+def test_a_model_that_cannot_know_the_picture_is_marked(viewer, page):
+    assert page.locator("#mark").is_hidden()
+    viewer.board.system(dataclasses.replace(READY, mark="answers mean nothing here"))
+    expect(page.locator("#mark"), "answers mean nothing here")
+
+
+STATES = {
+    "live": (READY, {}), "loading": (System(state="configuring"), {}),
+    "no camera": (dataclasses.replace(READY, condition="no image for 3 s", image_age_s=3.0),
+                  {"answer": "unknown", "reason": "no image for 3 s"}),
+    "some unknown": (READY, {"answer": "unknown", "reason": "no answer for 3.0 s"}),
+    "overloaded": (dataclasses.replace(READY, dropped={"queue": 9}), {}),
+    "failed": (System(state="unconfigured", failure="no model"), {}),
+}
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_in_any_state(browser, viewer, width, scheme):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright",
+                              reason="axe-playwright-python is not installed")
+    viewer.source.book.add(Question("pick", "Which?", kind="choice", options=("a", "b")))
+    viewer.board.questions(viewer.source.book)
+    found = {}
+
+    def look(name):
+        result = axe.Axe().run(page, options={"resultTypes": ["violations"]})
+        found.update({f"{name}: {fault['id']}": fault["nodes"][0]["html"][:200]
+                      for fault in result.response["violations"]})
+
+    with page_of(browser, viewer.port, width=width, color_scheme=scheme,
+                 reduced_motion="reduce") as page:
+        for name, (state, answer) in STATES.items():
+            viewer.board.system(state)
+            viewer.board.decision(decision("pick", "a", 0.9, probabilities=(0.9, 0.1)))
+            viewer.board.decision(decision("person", **answer))
+            page.wait_for_timeout(700)
+            look(name)
+        page.locator("#save summary").click()
+        page.get_by_text("Timeline").click()
+        page.locator("#bands li").nth(1).wait_for()
+        look("timeline")
+        row(page, "person").get_by_role("button").click()
+        page.get_by_text("Use it elsewhere").click()
+        look("dialog")
+        page.keyboard.press("Escape")
+        viewer.server.stop()
+        expect(page.locator("#link"), "Not connected")
+        look("not connected")
+        page.faults.clear()
+    assert found == {}
 
 
 def test_changes_are_shown_over_the_picture_for_a_while(viewer, page):

@@ -48,6 +48,7 @@ def test_no_browser_is_named(monkeypatch, tmp_path):
         pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True])
 def test_a_picture_of_the_page(tmp_path, dark):
     browser_or_skip()
@@ -74,6 +75,7 @@ def test_bad_sizes_are_named(capsys):
         assert "--size" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_simulated_desk_is_pictured(tmp_path):
     pytest.importorskip("rclpy", reason="rclpy is not installed")
     browser_or_skip()
@@ -86,6 +88,7 @@ def test_the_simulated_desk_is_pictured(tmp_path):
     assert image.shape == (1200, 1920, 3) and image.std() > 20
 
 
+@pytest.mark.slow
 def test_a_node_of_another_name_is_waited_for_and_a_signal_ends_all():
     pytest.importorskip("rclpy", reason="rclpy is not installed")
     from urllib.request import urlopen

@@ -28,13 +28,13 @@ def add(commands: Commands) -> None:
         return 0
 
     tick.set_defaults(run=run_tick)
-    engine = what.add_parser("engine", help="the shared prefix against four other ways to ask")
+    engine = what.add_parser("engine", help="the shared prefix and four other ways to ask")
     engine.add_argument("--shape", choices=("tiny", "0.8b", "2b"), default="tiny",
                         help="random weights of this shape [tiny]")
     engine.add_argument("--questions", type=counts, default=(1, 6, 18, 64), metavar="1,6,18,64")
     engine.add_argument("--repeat", type=count, help="rounds after a warm-up [tiny 5, else 2]")
     engine.add_argument("--layers", type=count,
-                        help="fewer language-model layers than the shape has, for a quick look")
+                        help="fewer language-model layers than the shape has, to be quick")
     engine.add_argument("--json", metavar="F")
 
     def run_engine(options: argparse.Namespace) -> int:
@@ -48,7 +48,7 @@ def add(commands: Commands) -> None:
         return 0
 
     engine.set_defaults(run=run_engine)
-    stream = what.add_parser("stream", help="a running state against a window made anew")
+    stream = what.add_parser("stream", help="a running state compared with a window computed anew")
     which = stream.add_mutually_exclusive_group()
     which.add_argument("--model", default="sim_desk")
     which.add_argument("--shape", choices=("tiny", "0.8b", "2b"),

@@ -1,11 +1,11 @@
-"""`vlm-decisions bench replay`: a recording with its truth, answered in several ways, scored."""
+"""`vlm-decisions bench replay`: a recording with its truth, answered in several modes, scored."""
 
 from __future__ import annotations
 
 import argparse
 from typing import Any
 
-from .arguments import Commands, positive
+from .arguments import Commands, count, positive
 
 
 def add(what: Commands) -> None:
@@ -15,25 +15,25 @@ def add(what: Commands) -> None:
                         help="file of segments (YAML or JSON), or topic [the bag's own]")
     pace = replay.add_mutually_exclusive_group()
     pace.add_argument("--fast", action="store_true", default=True,
-                      help="through the runtime, as fast as it goes, the same each time [this]")
+                      help="through the runtime, as fast as possible, the same each time [default]")
     pace.add_argument("--realtime", action="store_true",
-                      help="through the node, over DDS, at the recording's own pace")
+                      help="through the node, over DDS, in real time")
     replay.add_argument("--modes", default="stream", metavar="M,M",
-                        help="ways to answer: stream, window, recent4, tier1, tier2, "
+                        help="modes: stream, window, recent4, tier1, tier2, "
                              "no_hysteresis, or all [stream]")
-    replay.add_argument("--recent", type=int, default=4, metavar="N",
+    replay.add_argument("--recent", type=count, default=4, metavar="N",
                         help="single frames of the mode recentN [4]")
     replay.add_argument("--latency", choices=("measured", "none"), default="measured",
-                        help="of --fast: seconds measured here, or none at all [measured]")
+                        help="of --fast: as measured here, or none [measured]")
     replay.add_argument("--model", default="sim_desk")
     replay.add_argument("--questions", default="desk", help="shipped set or YAML file [desk]")
-    replay.add_argument("--topic", metavar="T", help="of the images, where there are several")
+    replay.add_argument("--topic", metavar="T", help="image topic, if there are several")
     replay.add_argument("--stamps", choices=("header", "arrival"), default="header",
                         help="frame time: of the header, or of the recording [header]")
     replay.add_argument("--ignore-unknown", action="store_true",
                         help="leave out truth about questions that are not asked")
     replay.add_argument("--limit", type=positive, metavar="S", help="play only so many seconds")
-    replay.add_argument("--rounds", type=int, default=1000, help="of the bootstrap [1000]")
+    replay.add_argument("--rounds", type=count, default=1000, help="of the bootstrap [1000]")
     replay.add_argument("--json", metavar="F")
     replay.add_argument("--html", metavar="F", help="report in one file")
     replay.set_defaults(run=run)

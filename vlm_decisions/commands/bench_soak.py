@@ -1,4 +1,4 @@
-"""`vlm-decisions bench soak` and `bench overload`: what does not break, and what stays bounded."""
+"""`vlm-decisions bench soak` and `bench overload`: the node under faults, and overloaded."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def add(what: Commands) -> None:
 
 
 def run_soak(options: argparse.Namespace) -> int:
-    """Soak; 1 where anything was missed, stale or raised."""
+    """Run the soak test; returns 1 if an answer was missing or stale, or something raised."""
     from ..files.atomic import write_json
     from ..lab.bench.soak_rig import bench_soak
 
@@ -37,7 +37,7 @@ def run_soak(options: argparse.Namespace) -> int:
 
 
 def run_overload(options: argparse.Namespace) -> int:
-    """Overload; 1 where ages or the queue are out of bounds."""
+    """Run the overload test; returns 1 if ages or the queue exceed their bounds."""
     from ..engine.engine import Engine
     from ..files.atomic import write_json
     from ..lab.bench.overload import bench_overload

@@ -1,4 +1,4 @@
-"""`vlm-decisions check`: prove what is claimed."""
+"""`vlm-decisions check`: verify exactness."""
 
 from __future__ import annotations
 

@@ -13,19 +13,19 @@ def add_sources(parser: argparse.ArgumentParser) -> None:
         "your own recordings", "Without them the simulated desk is used. Labels are a CSV file: "
         "source,start_s,end_s,question,label (see docs/studies.md).")
     own.add_argument("--videos", type=Path, nargs="+", default=[], metavar="F",
-                     help="video files, or folders of them; labels call them by file name")
+                     help="video files, or folders of them; labels use the file name")
     own.add_argument("--dir", type=Path, nargs="+", default=[], metavar="DIR",
-                     help="folders of pictures and videos; called by their path below the folder")
+                     help="folders of pictures and videos; labels use the path in the folder")
     own.add_argument("--bag", type=Path, nargs="+", default=[], metavar="BAG",
-                     help="ROS bags; called by file or folder name")
-    own.add_argument("--topic", help="image topic of the bags, where they hold several")
+                     help="ROS bags; labels use the file or folder name")
+    own.add_argument("--topic", help="image topic of the bags, if they have several")
     own.add_argument("--stamps", choices=("header", "arrival"), default="header",
-                     help="which times of a bag's images count [%(default)s]")
+                     help="stamps of a bag's images [%(default)s]")
     own.add_argument("--labels", type=Path, metavar="F", help="CSV file of labels")
     own.add_argument("--skip-unlabelled", action="store_true",
-                     help="leave out recordings that no label names, instead of refusing")
+                     help="leave out recordings without labels, instead of refusing")
     parser.add_argument("--cache", type=Path, default=Path("runs/features"), metavar="DIR",
-                        help="what was computed is kept here, and a stopped run goes on from it "
+                        help="cache folder: an interrupted run continues from it "
                         "[%(default)s]")
 
 
@@ -74,17 +74,3 @@ def heads_for(options: argparse.Namespace, engine: Any) -> list[Any]:
     for reason in refused.values():
         print(f"left out: {reason}")
     return heads
-
-
-def count(least: int) -> Any:
-    """Return an argument type: a whole number from `least` on."""
-    def read(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = least - 1
-        if value < least:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} on")
-        return value
-
-    return read

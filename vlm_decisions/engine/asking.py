@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, Final
 
-import mlx.core as mx
 import numpy as np
 
+from .arrays import evaluate
 from .decoder import Decoder
 from .errors import EngineError, GroupError, QueryError
 from .forward import EMPTY_TREE, Line, check_context, join, run
@@ -129,11 +129,11 @@ class Asking:
         line = join(lines)
         if questions is None:
             run(self.decoder, state, line)
-            mx.eval(state.arrays())
+            evaluate(*state.arrays())
             return []
         out = run(self.decoder, state, line, questions.tree, questions.depths, trace=hidden)
         answers = [question.answer_ids for question in questions.tokens]
-        mx.eval(out.hidden, out.trace or [], state.arrays())
+        evaluate(out.hidden, *(out.trace or []), *state.arrays())
         return read(self.decoder, out.hidden, answers, questions.depths, out.trace)
 
     # ---- lines ---------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Any, Final
 
 import mlx.nn as nn
@@ -24,18 +25,19 @@ _OFF: Final = (None, False, 0, [])
 class Family:
     """One model family: mlx-vlm's module for it, how to drive its language model, what it states.
 
-    model_type: as config.json names it, and mlx-vlm's folder. text_values, vision_values: stated
-    settings and the values they may have. text_defaults: what a missing one means. layer_types:
-    the kinds of layers; with two, the second is every so many layers. interleaved,
-    partial_rotary: of the rotary positions. rope_in_parameters: mlx-vlm's module reads them as
-    ``rope_parameters``. vision_types, vision_act: of the vision tower. flat_text: config.json
-    may have the language model's settings at its top. arrange: brings the tensors (with the
-    language model's settings) to the form that mlx-vlm's model knows. repair: corrects what
+    model_type: as config.json names it, and mlx-vlm's folder. decoder: builds the language model's
+    layers over modules as a view gives them (``as_it_is``, or in NumPy). text_values,
+    vision_values: stated settings and the values they may have. text_defaults: what a missing one
+    means. layer_types: the kinds of layers; with two, the second is every so many layers.
+    interleaved, partial_rotary: of the rotary positions. rope_in_parameters: mlx-vlm's module reads
+    them as ``rope_parameters``. vision_types, vision_act: of the vision tower. flat_text:
+    config.json may have the language model's settings at its top. arrange: brings the tensors (with
+    the language model's settings) to the form that mlx-vlm's model knows. repair: corrects what
     mlx-vlm's model does otherwise than the family. experts: has mixtures of experts.
     """
 
     model_type: str
-    decoder: Callable[[Any], Decoder]
+    decoder: Callable[[Any, Callable[[Any], Any]], Decoder]
     text_values: Mapping[str, tuple] = field(default_factory=dict)
     text_defaults: Mapping[str, Any] = field(default_factory=dict)
     vision_values: Mapping[str, tuple] = field(default_factory=dict)
@@ -71,10 +73,28 @@ def _rotary(embedding: Any) -> Rotary:
     return Rotary(np.array(embedding.inv_freq), np.array(embedding.position_selector))
 
 
-def _qwen3_5(model: Any) -> Decoder:
+def _outer(model: Any, view: Callable[[Any], Any]) -> Any:
+    """Return what of the language model is not its layers: its settings, norm and embedding."""
     language = model.language_model
+    if view is as_it_is:
+        return language
+    inner = language.model
+    return SimpleNamespace(
+        args=language.args,
+        lm_head=view(language.get("lm_head")),
+        model=SimpleNamespace(embed_tokens=view(inner.embed_tokens), norm=view(inner.norm)),
+    )
+
+
+def as_it_is(module: Any) -> Any:
+    """Return ``module``: the view of a model that computes with MLX."""
+    return module
+
+
+def _qwen3_5(model: Any, view: Callable[[Any], Any]) -> Decoder:
     layers, rotary = [], None
-    for layer in language.model.layers:
+    for whole in model.language_model.model.layers:
+        layer = view(whole)
         if layer.is_linear:
             mixer = DeltaNet(layer.linear_attn)
         else:
@@ -86,19 +106,18 @@ def _qwen3_5(model: Any) -> Decoder:
                 head_dim=attn.head_dim,
                 gated=True,
             )
-            rotary = rotary or _rotary(attn.rotary_emb)
+            rotary = rotary or _rotary(whole.self_attn.rotary_emb)
         layers.append(
             Layer(layer.input_layernorm, mixer, layer.post_attention_layernorm, _mlp(layer.mlp))
         )
     if rotary is None:
         raise FamilyError("the checkpoint has no full-attention layer, so it has no positions")
-    return Decoder(language, layers, rotary)
+    return Decoder(_outer(model, view), layers, rotary)
 
 
-def _qwen3_vl(model: Any) -> Decoder:
-    language = model.language_model
-    layers = []
-    for layer in language.model.layers:
+def _qwen3_vl(model: Any, view: Callable[[Any], Any]) -> Decoder:
+    whole, layers = model.language_model.model.layers, []
+    for layer in map(view, whole):
         attn = layer.self_attn
         mixer = FullAttention(
             attn, n_heads=attn.n_heads, n_kv=attn.n_kv_heads, head_dim=attn.head_dim, gated=False
@@ -106,7 +125,7 @@ def _qwen3_vl(model: Any) -> Decoder:
         layers.append(
             Layer(layer.input_layernorm, mixer, layer.post_attention_layernorm, _mlp(layer.mlp))
         )
-    return Decoder(language, layers, _rotary(language.model.layers[0].self_attn.rotary_emb))
+    return Decoder(_outer(model, view), layers, _rotary(whole[0].self_attn.rotary_emb))
 
 
 def _transpose_experts(weights: dict[str, Any], text: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Final
 
-import mlx.core as mx
 import numpy as np
 
 from ..engine import plain
@@ -291,9 +290,9 @@ def _stale_state(
     got = mine.ask(queries, hidden=True)
     for layer in mine.state.layers:
         if isinstance(layer, DeltaState):
-            layer.memory = mx.stack([layer.memory] * 2)
+            layer.memory = engine.decoder.xp.stack([layer.memory] * 2)
         else:
-            layer.keys = mx.stack([layer.keys] * 2)
+            layer.keys = engine.decoder.xp.stack([layer.keys] * 2)
         break
     try:
         mine.ask(queries)

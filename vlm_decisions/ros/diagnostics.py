@@ -107,6 +107,8 @@ class Diagnostics:
             if runtime.heads_refused:
                 level = WARN
                 message += f", {len(runtime.heads_refused)} heads refused"
+        if notes := now.engine.get("notes"):
+            level, message = WARN, f"{message}: {notes}"
         if now.failure:
             level, message = ERROR, now.failure
         values["memory"] = f"{rss_mb():.0f} MB"

@@ -35,9 +35,10 @@ Services, each replying ``success`` and a ``message`` that says what was wrong o
 Parameters read when the node configures (``ros2 param describe`` tells units and ranges):
 ``model``, ``heads_dir``, ``questions_file``, ``image_transport``, ``reliability``,
 ``stamp_source``, ``mode``, ``sample_hz`` (Hz), ``window_groups``, ``queue_groups``, ``max_age_s``
-(s), ``scene_change``, ``tier2_budget_s`` (s), ``pixel_budget`` (pixels), ``max_image_pixels``
-(pixels), ``load_timeout_s`` (s), ``overlay_hz`` (Hz), ``log_file``, ``log_max_mb`` (MB),
-``log_keep``, ``questions_save_file``, ``save_dir``; at start only: ``autostart``.
+(s), ``scene_change``, ``tier2_budget_s`` (s), ``pixel_budget`` (pixels), ``dtype``, ``self_check``,
+``outer_vision_tokens``, ``max_image_pixels`` (pixels), ``load_timeout_s`` (s), ``overlay_hz`` (Hz),
+``log_file``, ``log_max_mb`` (MB), ``log_keep``, ``questions_save_file``, ``save_dir``; at start
+only: ``autostart``.
 
 Parameters that act at once, for each standing question, validated together:
 ``questions.<id>.rate_hz`` (Hz), ``.enter``, ``.exit`` (probabilities), ``.ema`` (weight).
@@ -83,12 +84,19 @@ SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FA
 FRESHNESS_S = 0.2
 """Seconds between checks for answers that have become stale."""
 
+STOP_S, ABANDON_S = 5.0, 0.5
+"""How long the group in work is waited for, and a model that could not be loaded, seconds."""
+
 
 Transition = Callable[[Any, LifecycleState], TransitionCallbackReturn]
 
 
 def reported(transition: Transition) -> Transition:
-    """Log what a transition raises: rclpy turns it into an error state without a word."""
+    """
+    Log what a transition raises, and return that it is an error.
+
+    What rclpy itself makes of an exception is different from distribution to distribution.
+    """
     @functools.wraps(transition)
     def wrapped(self: DecisionNode, state: LifecycleState) -> TransitionCallbackReturn:
         try:
@@ -96,7 +104,7 @@ def reported(transition: Transition) -> Transition:
         except Exception as error:
             self.failed(f"{transition.__name__}: {type(error).__name__}: {error}",
                         traceback.format_exc())
-            raise
+            return TransitionCallbackReturn.ERROR
     return wrapped
 
 
@@ -163,10 +171,11 @@ class DecisionNode(ParameterRules, LifecycleNode):
             self._session.wait_loaded(self._while_loading)
         except (ConfigureError, ParameterError) as error:
             self._failure = f"cannot configure: {error}"
+            self._label = "unconfigured"
             if not self._closing:
                 self.get_logger().error(self._failure)
-            self._end_session()
-            self._label = "unconfigured"
+                self._diagnose()  # a model that hangs in loading is waited for below
+            self._end_session(ABANDON_S)
             return FAILURE
         self._overlay_timer.timer_period_ns = round(1e9 / values["overlay_hz"])
         self._max_age_s = values["max_age_s"]
@@ -243,10 +252,10 @@ class DecisionNode(ParameterRules, LifecycleNode):
             self._images = None
             self._session.runtime.reset(reason)
 
-    def _end_session(self) -> None:
+    def _end_session(self, wait_s: float = STOP_S) -> None:
         session, self._session = self._session, None
         if session is not None:
-            session.close()
+            session.close(wait_s)
 
     # -- what the services act on ----------------------------------------------------------------
 
@@ -323,7 +332,7 @@ class DecisionNode(ParameterRules, LifecycleNode):
         latest = self._outlets.latest.copy()
         now_ns = self.get_clock().now().nanoseconds
         return NodeState(
-            self._label, topic=images.topic if images else "",
+            self._label, self._failure, topic=images.topic if images else "",
             frame_id=images.newest.frame_id if images and images.newest else "",
             link=images.link if images else None, trouble=images.trouble() if images else "",
             clock_ns=now_ns,

@@ -99,6 +99,13 @@ SPECS = (
                                 "the most overdue go first; 0: no limit.", 0.0, 60.0),
     Spec("pixel_budget", 0, "Pixels of a frame that the model sees; 0: the model's own.",
          0, MAX_PIXELS),
+    Spec("dtype", "auto", "What the model computes in; auto: float32 on a CPU, bfloat16 on a GPU.",
+         choices=("auto", "float32", "bfloat16", "float16")),
+    Spec("self_check", "warn", "At load, compare the shared pass with the model's ordinary one on "
+                               "this device; refuse: fail configure where it is wrong.",
+         choices=("refuse", "warn", "off")),
+    Spec("outer_vision_tokens", False, "Put all groups between vision tokens of their own, as "
+                                       "transformers from 5.24 on does."),
     Spec("max_image_pixels", MAX_PIXELS, "Larger images are refused before decoding, pixels.",
          1, 2**28),
     Spec("load_timeout_s", 600.0, "Longest time for the model to load, seconds.", 1.0, 3600.0),

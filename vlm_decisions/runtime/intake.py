@@ -6,6 +6,8 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
 
 from ..frames import NS, Frame, Group, Sampler
 from .health import HealthMonitor, HealthState
@@ -21,6 +23,9 @@ CLOCK_BEGIN_NS = NS
 
 #: Frames over which a mixture of cameras or sizes is looked for, and the rate is measured.
 RECENT_FRAMES = 30
+
+#: So many usual intervals without a frame are a pause.
+PAUSE = 5
 
 #: So many changes among them are no switch from one camera to another, but a mixture.
 MIXED_CHANGES = 4
@@ -163,11 +168,17 @@ class Intake:
             return group, generation, bool(self._queue)
 
     def image_rate_hz(self) -> float:
-        """Return frames per second of frame time, over the last 30; 0 before the second."""
+        """
+        Return frames per second of frame time, over the last 30; 0 before the second.
+
+        A pause (more than PAUSE of the usual intervals) says nothing of the rate and is left out.
+        """
         with self.changed:
-            recent = self._recent
-            span_s = (recent[-1][0] - recent[0][0]) / NS if len(recent) > 1 else 0.0
-            return (len(recent) - 1) / span_s if span_s > 0 else 0.0
+            stamps_ns = [stamp_ns for stamp_ns, _, _ in self._recent]
+        intervals_ns = [new - old for old, new in pairwise(stamps_ns)]
+        limit_ns = PAUSE * median(intervals_ns or [0])
+        counted = [interval for interval in intervals_ns if interval <= limit_ns]
+        return len(counted) * NS / sum(counted) if sum(counted) > 0 else 0.0
 
     def mixture(self) -> str:
         """Return what is wrong where images of two cameras or sizes come in turn, else empty."""

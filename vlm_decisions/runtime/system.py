@@ -39,8 +39,7 @@ class System:
       `loading` and `active` without ROS. `failure`: why it could not be configured, or empty.
     - `model`, `device`: what answers, and where. `topic`: of the images.
     - `image_rate_hz`, `image_age_s`: of the images; the age is NaN before the first.
-    - `queue`: groups that wait. `counts`: totals by name (COUNTS, and RuntimeStats.breaks by
-      cause); `dropped`: by cause.
+    - `queue`: groups that wait. `counts`: totals by name (COUNTS); `dropped`, `breaks`: by cause.
     - `tick_ms`, `age_ms`: by stage (see RuntimeStats) and by tier. `group_ms`: time between two
       groups; where `tick_ms["total"]` is longer, the machine cannot keep up.
     - `costs`: by question, its tokens and the milliseconds of an asking (0 tokens: a head answers);
@@ -48,6 +47,7 @@ class System:
     - `rates_hz`: achieved rate by question. `memory_mb`: of the process.
     - `condition`: why no question can be answered now, or empty. `last_error`: newest message.
     - `max_age_s`: an answer older than that is stale. `statuses`: the lines of diagnostics.
+    - `mark`: what a picture must be marked with, or empty: that the model cannot know it, say.
 
     NaN stands for a number that is not known.
     """
@@ -63,6 +63,7 @@ class System:
     queue: int = 0
     counts: Mapping[str, int] = field(default_factory=dict)
     dropped: Mapping[str, int] = field(default_factory=dict)
+    breaks: Mapping[str, int] = field(default_factory=dict)
     tick_ms: Mapping[str, Percentiles] = field(default_factory=dict)
     age_ms: Mapping[str, Percentiles] = field(default_factory=dict)
     group_ms: float = math.nan
@@ -73,6 +74,7 @@ class System:
     condition: str = ""
     last_error: str = ""
     max_age_s: float = 2.0
+    mark: str = ""
     statuses: tuple[Status, ...] = ()
 
     @classmethod
@@ -83,14 +85,16 @@ class System:
             "image_rate_hz": stats.image_rate_hz,
             "image_age_s": stats.image_age_s if math.isfinite(stats.image_age_s) else math.nan,
             "queue": stats.queue,
-            "counts": {name: getattr(stats, name) for name in COUNTS} | stats.breaks,
-            "dropped": dict(stats.dropped), "tick_ms": dict(stats.tick_ms),
+            "counts": {name: getattr(stats, name) for name in COUNTS},
+            "dropped": dict(stats.dropped), "breaks": dict(stats.breaks),
+            "tick_ms": dict(stats.tick_ms),
             "age_ms": {str(tier): ms for tier, ms in sorted(stats.age_ms.items())},
             "costs": {name: (cost.tokens, cost.ms) for name, cost in stats.costs.items()},
             "overload": stats.overload, "group_ms": 2e3 / settings.fps,
             "rates_hz": dict(stats.rates_hz),
             "condition": stats.condition, "last_error": stats.last_error,
-            "max_age_s": settings.max_age_s, **more})
+            "max_age_s": settings.max_age_s,
+            "statuses": (Status("image", 1, stats.mixture),) if stats.mixture else (), **more})
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
@@ -100,7 +104,8 @@ class System:
             values[name] = {key: [finite(ms.p50), finite(ms.p95)]
                             for key, ms in values[name].items()}
         values["costs"] = {name: [tokens, finite(ms)] for name, (tokens, ms) in self.costs.items()}
-        values["counts"], values["dropped"] = dict(self.counts), dict(self.dropped)
+        for name in ("counts", "dropped", "breaks"):
+            values[name] = dict(values[name])
         values["rates_hz"] = {name: finite(hz) for name, hz in self.rates_hz.items()}
         values["statuses"] = [dict(status.__dict__) for status in self.statuses]
         return values
@@ -143,7 +148,8 @@ def _by_name(read: Any) -> Any:
 
 _READ = {
     "costs": _by_name(lambda pair: (int(pair[0]), _number(pair[1]))),
-    "counts": _by_name(int), "dropped": _by_name(int), "rates_hz": _by_name(_number),
+    "counts": _by_name(int), "dropped": _by_name(int), "breaks": _by_name(int),
+    "rates_hz": _by_name(_number),
     "tick_ms": _by_name(lambda pair: Percentiles(_number(pair[0]), _number(pair[1]), 0)),
     "age_ms": _by_name(lambda pair: Percentiles(_number(pair[0]), _number(pair[1]), 0)),
     "statuses": lambda lines: tuple(

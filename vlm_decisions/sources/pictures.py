@@ -146,12 +146,13 @@ def _decode_jpeg(data: bytes, max_pixels: int) -> np.ndarray:
     except ValueError:
         # Without its metadata and the bytes between its segments, a warning can only mean the
         # image data.
+        bare = _bare(segments, data[scan_at:])
         try:
-            pixels = _strict(_bare(segments, data[scan_at:]), space)
+            pixels = _strict(bare, space)
         except ValueError as error:
             if not _harmless(str(error), data):
                 raise ImageError("data", f"damaged JPEG: {_reason(error)}") from None
-            pixels = _decoded(data, space, strict=False)
+            pixels = _decoded(bare, space, strict=False)
     return pixels[..., 0] if components == 1 else pixels
 
 

@@ -4,6 +4,7 @@ The web application: the page, its live connection, and the requests it makes.
 - `GET /`, `/static/...`: the page.
 - `WS /live`: changes and pictures (live.py).
 - `GET /api/state`: everything at once, as the page gets it at first.
+- `GET /api/timeline`: the answers of the last hours (Board.timeline).
 - `GET /api/decisions.csv`, `.jsonl`, `/api/events.csv`, `.jsonl`, `/api/questions.yaml`: to save.
 - `POST /api/questions` {text, kind, options, id}, `PATCH /api/questions/<id>`
   {text, options, rate_hz, enter, exit, ema}, `DELETE /api/questions/<id>`, `POST /api/ask`
@@ -41,7 +42,7 @@ from .export import FILES
 from .guard import Guard, allowed_names
 from .live import Live
 from .pictures import Pictures
-from .source import Source, SourceError, Unavailable
+from .source import PageSource, PageSourceError, Unavailable
 
 MAX_CLIENTS = 64
 """Live connections at the same time; each may cost a picture's worth of memory."""
@@ -60,7 +61,7 @@ LIMITS = {"id": MAX_ID, "text": MAX_TEXT, "options": MAX_OPTIONS, "option": MAX_
 class ViewerApp:
     """The application for a source; call `asgi`. `complain` gets what should be logged."""
 
-    def __init__(self, source: Source, board: Board, pictures: Pictures, complain: Complaints,
+    def __init__(self, source: PageSource, board: Board, pictures: Pictures, complain: Complaints,
                  host: str = "127.0.0.1", names: Iterable[str] = ()) -> None:
         self._source, self._board, self._pictures = source, board, pictures
         self._complain = complain
@@ -76,6 +77,7 @@ class ViewerApp:
             routes=[
                 Route("/", self._page),
                 Route("/api/state", self._state),
+                Route("/api/timeline", self._timeline),
                 *(Route(f"/api/{name}", self._file) for name in FILES),
                 Route("/api/questions", self._answering(self._add), methods=["POST"]),
                 Route("/api/questions/{id}", self._answering(self._change), methods=["PATCH"]),
@@ -93,6 +95,9 @@ class ViewerApp:
 
     async def _state(self, _request: Request) -> Response:
         return Response(self._board.changes(0)[1], media_type="application/json")
+
+    async def _timeline(self, _request: Request) -> Response:
+        return JSONResponse(await anyio.to_thread.run_sync(self._board.timeline))
 
     async def _file(self, request: Request) -> Response:
         name = request.url.path.rpartition("/")[2]
@@ -174,7 +179,7 @@ class ViewerApp:
                 message = str(error)
             except Unavailable as error:
                 message, status = str(error), 503
-            except SourceError as error:
+            except PageSourceError as error:
                 message = str(error)
             self._complain(f"bad request: {message[:300]}", "bad request")
             return JSONResponse({"error": message, "field": field}, status)

@@ -20,7 +20,7 @@ from ..events import Event
 from ..frames import NS
 from ..questions import MAX_QUESTIONS, RESERVED_PREFIX, Question
 from ..runtime.system import System, finite
-from .state import State, Strain, state_of
+from .state import PageState, Strain, state_of
 
 HISTORY_S, STEP_S = 60.0, 0.5
 """A row's history: how far back, and the width of one step, seconds."""
@@ -30,6 +30,12 @@ EVENTS = 200
 
 DECISIONS = 20_000
 """Decisions kept to be saved: about five minutes of 16 questions at 4 Hz."""
+
+BAND = 1000
+"""Steps kept of each question's timeline: one for a new answer, and one a minute."""
+
+BAND_S, BAND_P = 60.0, 0.2
+"""A new step also begins after this long, or, five seconds after the last, with p so far off."""
 
 MERGE_S = 1.0
 """Questions that become unknown within this time are one event: the camera stopped, say."""
@@ -54,6 +60,8 @@ class _Row:
     ended_s: float = 0.0
     history: deque[list] = field(
         default_factory=lambda: deque(maxlen=round(HISTORY_S / STEP_S)))
+    band: deque[tuple[float, str, float | None]] = field(
+        default_factory=lambda: deque(maxlen=BAND))
 
 
 class Board:
@@ -72,7 +80,7 @@ class Board:
         self._link: dict[str, Any] = {"ok": False, "message": "starting"}
         self._link_version = 0
         self._strain = Strain()
-        self._state: State | None = None
+        self._state: PageState | None = None
         self._state_version, self._judged_s = 0, -MEMO_S
         self._changed_s: dict[str, deque[float]] = {}  # when each answer changed lately
         self._flapping: dict[str, dict[str, Any]] = {}  # the event that takes further changes
@@ -102,7 +110,9 @@ class Board:
                 if not row.ends_ns or decision.t_end_ns > row.ends_ns[-1]:
                     row.ends_ns.append(decision.t_end_ns)
                     row.ended_s = now_s
-            _note(row.history, now_s - row.elapsed_s, finite(decision.p))
+            p = finite(decision.p)
+            _note(row.history, now_s - row.elapsed_s, p)
+            _step(row.band, round(self._wall() - row.elapsed_s, 2), decision.answer, p)
             if before is not None and before.answer != decision.answer:
                 self._answer_event(before, decision)
 
@@ -182,6 +192,17 @@ class Board:
         """Return the last events, oldest first: {n, t (epoch, s), kind, ids, text, level}."""
         with self._lock:
             return [_event(event) for event in self._events]
+
+    def timeline(self) -> dict[str, Any]:
+        """
+        Return the answers of the last hours: {now, bands: {id: [[t, answer, p], ...]}}.
+
+        Each answer holds from its `t` (epoch, seconds) until the next one's.
+        """
+        with self._lock:
+            return {"now": self._wall(), "bands": {
+                name: list(self._rows[name].band) if name in self._rows else []
+                for name in self._questions}}
 
     def changes(self, since: int) -> tuple[int, str]:
         """
@@ -349,3 +370,16 @@ def _note(history: deque[list], t_s: float, p: float | None) -> None:
         history[-1][1] = p
     elif not history or t_s >= history[-1][0]:
         history.append([t_s, p])
+
+
+def _step(band: deque[tuple[float, str, float | None]], t_s: float, answer: str,
+          p: float | None) -> None:
+    """Add a step to a timeline, where it says more than the last one."""
+    if band:
+        last_s, last, last_p = band[-1]
+        if t_s < last_s:
+            return
+        moved = p is not None and last_p is not None and abs(p - last_p) >= BAND_P
+        if answer == last and t_s - last_s < (5.0 if moved else BAND_S):
+            return
+    band.append((t_s, answer, p))

@@ -1,4 +1,4 @@
-"""An engine that hangs, raises or is slow when told to: for soaks and overload."""
+"""An engine that blocks, raises or is slow on request, for soak and overload tests."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from ...questions import Question
 
 
 class FaultyEngine:
-    """
-    The engine inside, with faults.
+    """An engine with faults.
 
-    Its calls wait while `go` is not set, raise RuntimeError as often as `failures` says, and take
-    `slowness` times as long as they would.
+    Its calls block while `go` is not set, raise RuntimeError `failures` times, and take `slowness`
+    times as long.
     """
 
     def __init__(self, engine: Any, slowness: float = 1.0) -> None:
@@ -40,7 +39,7 @@ class FaultyEngine:
         return FaultyStream(self, self._engine.stream(window_groups=window_groups, mode=mode))
 
     def disturbed(self, name: str, call: Callable[[], Any]) -> Any:
-        """Return what `call` returns, after the faults that are set."""
+        """Return the result of `call`, after the faults that are set."""
         self.go.wait()
         if self.failures > 0:
             self.failures -= 1

@@ -1,4 +1,4 @@
-"""`vlm-decisions bench overload`: more work than the engine can do, on the machine's own clock."""
+"""`vlm-decisions bench overload`: more work than the engine can do, in real time."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def bench_overload(load: Callable[[], EngineLike], seconds: float = 30.0, *,
     of_model = [d for d in decisions if d.question_id in book]
     ages_ms = [1e3 * d.age_s for d in of_model if d.answer != UNKNOWN and d.tier == TIER_VLM]
     if not ages_ms:
-        raise RuntimeError("no answer came under load: not even the newest group was in time")
+        raise RuntimeError("no answer under load: even the newest group was too late")
     p50, p95 = np.percentile(ages_ms, (50, 95))
     return {
         "tick_ms": round(tick_ms, 1),
@@ -84,7 +84,7 @@ def bench_overload(load: Callable[[], EngineLike], seconds: float = 30.0, *,
 
 
 class _Camera:
-    """Pushes images in turn, on the machine's clock or on one that waits."""
+    """Pushes images, in real time or on a clock that waits."""
 
     def __init__(self, images: list[np.ndarray]) -> None:
         self._images = images
@@ -95,7 +95,7 @@ class _Camera:
         return time.time_ns() if self._frozen_ns is None else self._frozen_ns
 
     def at_leisure(self, runtime: Runtime, groups: int) -> None:
-        """Let so many groups be answered one by one, while time stands still for each."""
+        """Let some groups be answered one by one, while time stands still for each."""
         self._frozen_ns = time.time_ns() - 3600 * NS
         for _ in range(2 * groups):
             self._frozen_ns += round(0.5 / RATE_HZ * NS)
@@ -104,11 +104,11 @@ class _Camera:
         self._frozen_ns = None
 
     def play(self, runtime: Runtime, seconds: float) -> int:
-        """Push images at their pace; return the longest queue seen."""
+        """Push images at their rate; return the longest queue."""
         deepest, due_s, checked_s = 0, time.monotonic(), 0.0
         end_s = due_s + seconds
         while (now_s := time.monotonic()) < end_s:
-            # A camera does not make up for what it lost while the machine was busy.
+            # A camera does not repeat images that were lost while the machine was busy.
             due_s = max(due_s + 0.5 / RATE_HZ, now_s)
             time.sleep(due_s - now_s)
             self._shoot(runtime)

@@ -1,9 +1,9 @@
-"""
-`vlm-decisions bench soak`: the whole node under random faults, with frame time as fast as it goes.
+"""`vlm-decisions bench soak`: the whole node under random faults, as fast as the machine allows.
 
-A driver plays a camera image by image and waits for the engine after each, so that what is missed
-is missed by the program and not by a busy machine. Every few seconds of frame time it does one
-thing that cameras, clocks, users and engines do; a judge (soak_judge.py) hears every decision.
+A driver sets the clock, delivers images one by one, and waits for the engine after each. So an
+answer that is missing was lost by the program, not by a slow machine. Every few seconds of frame
+time the driver causes one fault of a camera, a clock, a user or an engine. A judge (soak_judge.py)
+gets every decision.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .soak_judge import Judge
 
 START_NS = 1_000_000 * NS
 WEIGH_S = 30.0
-"""Memory is measured so often at most."""
+"""Minimum time between measurements of memory."""
 SIZES = ((160, 120), (320, 240), (640, 480), (644, 363), (1280, 720))
 """Width and height, pixels; one of them with rows that are no multiple of anything."""
 
@@ -56,13 +56,13 @@ class Rig(Protocol):
         """Deliver one of `bad_images`. Raises AssertionError if it is not refused."""
 
     def settle(self) -> None:
-        """Wait until the engine has done what it has to do."""
+        """Wait until the engine has finished its work."""
 
     def check(self) -> None:
-        """Let the program look for stale answers, and do what it does now and then."""
+        """Let the program check freshness, and do its periodic work."""
 
     def listen(self, listener: Callable[[Decision], None]) -> None:
-        """Hand every decision on, from any thread."""
+        """Register a function that gets every decision, from any thread."""
 
     def questions(self) -> Sequence[Question]:
         """Return the standing questions."""
@@ -74,32 +74,32 @@ class Rig(Protocol):
         """Remove a question. Raises AssertionError if that is refused."""
 
     def bad_request(self, number: int) -> None:
-        """Request something impossible. Raises AssertionError if it is not refused."""
+        """Send a request that is not valid. Raises AssertionError if it is not refused."""
 
     def ask(self, text: str) -> None:
         """Ask one question about now. Raises AssertionError if there is no answer."""
 
     def hold(self, held: bool) -> None:
-        """Let the engine hang in its next call, or go on."""
+        """Let the engine block in its next call, or continue."""
 
     def fail(self, calls: int) -> None:
-        """Let the engine raise at its next calls."""
+        """Let the next calls of the engine raise."""
 
     def reactivate(self) -> None:
         """Deactivate and activate."""
 
     def ticks(self) -> int:
-        """Return the groups processed."""
+        """Return the number of processed groups."""
 
     def rss_mb(self) -> float:
-        """Return the process's resident memory without what is free in it, megabytes."""
+        """Return the resident memory of the process without free blocks, megabytes."""
 
     def tracebacks(self) -> int:
         """Return the tracebacks printed so far."""
 
 
 class Soak:
-    """One soak: `run` it, then read `result` and `judge`."""
+    """One soak test: `run` it, then read `result` and `judge`."""
 
     def __init__(self, rig: Rig, seed: int = 0) -> None:
         """Draw the camera's images."""
@@ -122,16 +122,16 @@ class Soak:
         rig.listen(lambda decision: self.judge.decided(decision, self._now_ns))
 
     def run(self, going: Callable[[], bool], only: Sequence[str] = ()) -> dict[str, Any]:
-        """Go on while `going()`, with all kinds of faults or `only` these; return `result()`."""
+        """Run while `going()`, with all kinds of faults or with `only` these; return `result()`."""
         known = [kind for kind in self.kinds if kind in only] if only else self.kinds
         self.rig.time(self._now_ns)
         self._tell()
-        self._weigh()  # memory is compared after each size was there once
+        self._weigh()  # memory is compared after each size was used once
         self.frame_s = 0.0
         self._film(CALM_S)
         kinds: list[str] = []
         while going():
-            if not kinds:  # every kind once before any comes again
+            if not kinds:  # every kind once before any is repeated
                 kinds = self._random.sample(known, len(known))
                 if time.monotonic() - self._weighed_s >= WEIGH_S:
                     self._weigh()
@@ -142,13 +142,13 @@ class Soak:
                 try:
                     action()
                 except Exception:
-                    traceback.print_exc()  # to be counted, and the soak goes on
+                    traceback.print_exc()  # it is counted, and the soak test continues
         self._weigh()
         self.judge.disturbed()
         return self.result()
 
     def result(self) -> dict[str, Any]:
-        """Return what the soak is for; memory at start, in the middle and at the end."""
+        """Return the counts, and the memory at the start, in the middle and at the end."""
         n, rss = len(self._rss), self._rss
         few = max(1, n // 6)
         return {
@@ -161,11 +161,11 @@ class Soak:
             "tracebacks": self.rig.tracebacks(),
         }
 
-    # -- time passes -----------------------------------------------------------------------------
+    # -- time -----------------------------------------------------------------------------
 
     def _film(self, seconds: float, *, images: bool = True, offset_s: float = 0.0,
               cover: bool = False, settle: bool = True) -> None:
-        """Let frame time pass, with an image at each step."""
+        """Advance frame time, with an image at each step."""
         for _ in range(round(seconds * FPS)):
             self._now_ns += round(NS / FPS)
             self.rig.time(self._now_ns)
@@ -183,7 +183,7 @@ class Soak:
         image = pool[self._shots // 4 % len(pool)].copy()
         if cover:
             image[:] = 0
-        # No two images of a camera are the same.
+        # Real images of a camera always differ.
         y, x = (self._random.randrange(side) for side in image.shape[:2])
         image[y, x] ^= 1
         self.judge.sent(stamp_ns)
@@ -191,7 +191,7 @@ class Soak:
         self.rig.image(image, stamp_ns, self._encoding, self._random.choice((0, 0, 1, 13)))
 
     def _weigh(self) -> None:
-        """Measure memory with images of every size: what one takes must not look like a leak."""
+        """Measure memory with images of every size: a size change must not look like a leak."""
         before, found = self._size, []
         for self._size in SIZES:
             self._disturb(lambda: self._film(1.0, settle=False))
@@ -209,31 +209,31 @@ class Soak:
         questions = {question.id: question for question in self.rig.questions()}
         self.judge.standing(questions, self._now_ns)
 
-    # -- what goes wrong -------------------------------------------------------------------------
+    # -- faults -------------------------------------------------------------------------
 
     def do_drop(self) -> None:
         """Lose some images."""
         self._disturb(lambda: self._film(self._random.uniform(0.25, 1.5), images=False))
 
     def do_stall(self) -> None:
-        """Let the camera fall silent for longer than answers last."""
+        """Stop the camera for longer than answers are valid."""
         self._disturb(lambda: self._film(self._random.uniform(3.0, 8.0), images=False))
 
     def do_jump_back(self) -> None:
-        """Let clock and images go back together: a bag that loops, a simulation reset."""
+        """Let clock and images jump back together: a bag loop, or a simulation reset."""
         self._jump(-self._random.choice((0.7, 5.0, 3600.0)))
 
     def do_jump_ahead(self) -> None:
-        """Let clock and images leap ahead."""
+        """Let clock and images jump ahead."""
         self._jump(self._random.choice((0.7, 5.0, 3600.0)))
 
     def do_wrong_stamps(self) -> None:
-        """Let the images' stamps leave the clock for a while, then come back."""
+        """Let the stamps of the images differ from the clock for a while."""
         offset_s = self._random.choice((-60.0, -3.0, 3.0, 60.0))
         self._disturb(lambda: self._film(3.0, offset_s=offset_s))
 
     def do_late_image(self) -> None:
-        """Deliver an image again, and one from between two that came: neither counts."""
+        """Deliver an image twice, and one that is older than the last: neither counts."""
         for late_s in (0.0, 0.03):
             stamp_ns = self._sent_ns - round(late_s * NS)
             image = self._images[self._size][0]
@@ -253,14 +253,14 @@ class Soak:
         self._disturb(cover)
 
     def do_resize(self) -> None:
-        """Change the images' size and encoding in mid-stream."""
+        """Change size and encoding of the images."""
         def resize() -> None:
             self._size = self._random.choice([size for size in SIZES if size != self._size])
             self._encoding = self._random.choice(self.rig.encodings)
         self._disturb(resize)
 
     def do_engine_stall(self) -> None:
-        """Let the engine hang in the middle of a group while images go on."""
+        """Let the engine block during a group while images arrive."""
         def stall() -> None:
             self.rig.hold(True)
             try:
@@ -271,7 +271,7 @@ class Soak:
         self._disturb(stall)
 
     def do_engine_error(self) -> None:
-        """Let the engine raise now and then."""
+        """Let the engine raise sometimes."""
         def fail() -> None:
             self.rig.fail(self._random.randint(1, 5))
             self._film(2.0)
@@ -279,7 +279,7 @@ class Soak:
         self._disturb(fail)
 
     def do_add(self) -> None:
-        """Add questions, more than are taken away."""
+        """Add questions, more than are removed."""
         for _ in range(3):
             number = next(self._names)
             question = Question(f"q{number}", f"Is there a thing of kind {number % 50}?",
@@ -292,7 +292,7 @@ class Soak:
             self._film(self._random.choice((0.0, 1.0)))
 
     def do_remove(self) -> None:
-        """Take all added questions away, but for a few."""
+        """Remove most of the added questions."""
         added = [question.id for question in self.rig.questions()
                  if question.id.removeprefix("q").isdigit()]
         for question_id in added[:-2]:
@@ -300,12 +300,12 @@ class Soak:
             self._tell()
 
     def do_bad_request(self) -> None:
-        """Request what cannot be."""
+        """Send requests that are not valid."""
         for number in range(6):
             self.rig.bad_request(number)
 
     def do_ask(self) -> None:
-        """Ask about now."""
+        """Ask a question about now."""
         for number in range(3):
             self.rig.ask(f"Is there a thing of kind {number}?")
             self._film(1.0 / FPS)

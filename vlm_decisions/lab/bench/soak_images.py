@@ -1,4 +1,4 @@
-"""Image messages for a soak: good ones in any encoding, and everything that can be wrong."""
+"""Image messages for a soak test: good ones in any encoding, and bad ones of every kind."""
 
 from __future__ import annotations
 

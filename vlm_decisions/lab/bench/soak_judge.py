@@ -1,8 +1,7 @@
-"""
-What a soak calls wrong: answers that did not come, and stale ones that pass as fresh.
+"""What counts as wrong in a soak test: answers that are missing, and stale ones that look fresh.
 
-The judge knows what the driver did to the camera and hears every decision. All times are frame
-time (ns); camera health (Tier 0) is not judged, it is about each image as it arrives.
+The judge knows what the driver did to the camera, and gets every decision. All times are frame time
+(ns). Camera health (Tier 0) is not judged, since it is about each image when it arrives.
 """
 
 from __future__ import annotations
@@ -16,24 +15,24 @@ from ...decision import TIER_HEALTH, UNKNOWN, Decision
 from ...frames import NS
 from ...questions import Question
 
-#: Seconds after an interruption in which a window must have filled again.
+#: Seconds after an interruption until a window must be full again.
 RECOVERY_S = 2.5
 
-#: Seconds by which an answer may be late: groups come every 0.25 s and need not fall on its time.
+#: Seconds by which an answer may be late: groups come every 0.25 s, not at the time it is due.
 LATE_S = 0.2
 
-#: Seconds in which freshness is checked, and in which camera health makes up its mind.
+#: Seconds until freshness is checked, and until camera health has changed its answer.
 NOTICE_S = 0.6
 UNUSABLE_S = 2.0
 
 
 @dataclass
 class _Followed:
-    """A standing question as the judge knows it."""
+    """What the judge knows of a standing question."""
 
     question: Question
     known_ns: int | None = None  # t_end of the newest answer, None if the newest is unknown
-    seen_ns: int = 0  # from here on the next answer is waited for
+    seen_ns: int = 0  # from here on the next answer is due
 
     @property
     def period_s(self) -> float:
@@ -41,17 +40,16 @@ class _Followed:
 
 
 class Judge:
-    """
-    Counts `missed` and `stale_as_fresh`. Not thread-safe.
+    """Counts `missed` and `stale_as_fresh`. Not thread-safe.
 
-    `missed`: answers that were due while nothing was wrong. `stale_as_fresh`: decisions with an
-    answer on evidence older than `max_age_s`, on frames that were never sent or belong to another
-    run of time, or on a camera covered for long; and questions whose newest answer outlived its
-    evidence without being called unknown.
+    `missed`: answers that were due while there was no fault. `stale_as_fresh`: decisions with an
+    answer from evidence older than `max_age_s`, from frames that were never sent or belong to
+    another epoch, or from a camera that has been covered for long; and questions whose newest
+    answer was still valid after its evidence was too old.
     """
 
     def __init__(self, max_age_s: float) -> None:
-        """`max_age_s`: as the runtime's."""
+        """`max_age_s` is that of the runtime."""
         self.missed = 0
         self.stale_as_fresh = 0
         self.answers = 0
@@ -63,37 +61,37 @@ class Judge:
         self._calm_from_ns: int | None = None
         self._covered_ns: int | None = None
 
-    # -- what the driver did ---------------------------------------------------------------------
+    # -- the driver ---------------------------------------------------------------------
 
     def sent(self, stamp_ns: int) -> None:
-        """Note a good image."""
+        """Record a good image."""
         self._sent.append(stamp_ns)
 
     def rewound(self, now_ns: int) -> None:
-        """Note that time begins anew: no evidence of before counts."""
+        """Record that time starts again: earlier evidence does not count."""
         self._sent.clear()
         self._now_ns = now_ns
         for followed in self._followed.values():
             followed.known_ns = None
 
     def disturbed(self) -> None:
-        """Note that something was done which may cost answers, until `calm`."""
+        """Record the beginning of a fault that may cost answers, until `calm`."""
         for name, followed in self._followed.items():
             self._waited(name, followed, self._now_ns)
         self._calm_from_ns = None
 
     def calm(self, now_ns: int) -> None:
-        """Note that all is well from here on; service is due after the recovery."""
+        """Record the end of a fault; answers are due after the recovery time."""
         self._calm_from_ns = now_ns + round(RECOVERY_S * NS)
         for followed in self._followed.values():
             followed.seen_ns = self._calm_from_ns
 
     def covered(self, now_ns: int | None) -> None:
-        """Note that the camera is covered from now on, or not any more (None)."""
+        """Record that the camera is covered from now on, or not any more (None)."""
         self._covered_ns = now_ns
 
     def standing(self, questions: Mapping[str, Question], now_ns: int) -> None:
-        """Note which questions stand now."""
+        """Record the present questions."""
         for gone in self._followed.keys() - questions.keys():
             self._waited(gone, self._followed[gone], now_ns)
             del self._followed[gone]
@@ -103,15 +101,15 @@ class Judge:
             begin_ns = max(now_ns, self._calm_from_ns or 0)
             self._followed[name] = _Followed(questions[name], seen_ns=begin_ns + first_ns)
 
-    # -- what came of it -------------------------------------------------------------------------
+    # -- the decisions -------------------------------------------------------------------------
 
     def decided(self, decision: Decision, now_ns: int) -> None:
-        """Take a decision published at `now_ns`."""
+        """Judge a decision that was published at `now_ns`."""
         followed = self._followed.get(decision.question_id)
         if decision.tier == TIER_HEALTH and followed is None:
             return
         if followed is None:
-            return  # the driver has not told yet that it stands
+            return  # the driver has not recorded it yet
         if decision.answer == UNKNOWN:
             followed.known_ns = None
             return
@@ -130,7 +128,7 @@ class Judge:
         followed.seen_ns = max(followed.seen_ns, t_end_ns)
 
     def tick(self, now_ns: int) -> None:
-        """Look at what stands published now; call after freshness was checked."""
+        """Judge the answers that are valid now. Call it after freshness was checked."""
         self._now_ns = now_ns
         for name, followed in self._followed.items():
             if followed.known_ns is None:
@@ -142,7 +140,7 @@ class Judge:
                 followed.known_ns = None  # once for each
 
     def _waited(self, name: str, followed: _Followed, until_ns: int) -> None:
-        """Count what should have come between the last answer and now."""
+        """Count the answers that are missing between the last answer and now."""
         if self._calm_from_ns is None or until_ns < self._calm_from_ns:
             return
         waited_s = (until_ns - followed.seen_ns) / NS

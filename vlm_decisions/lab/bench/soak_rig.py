@@ -1,7 +1,6 @@
-"""
-The node under a soak: real DDS services and publishers, a clock that the driver sets.
+"""The node for a soak test: real DDS services and publishers, and a clock that the driver sets.
 
-Images are handed to the subscription's callback, so that none is lost on the way; requests go
+Images are given to the subscription's callback, so that none is lost on the way. Requests go
 through the node's services. One thread is executor and driver, as in the node's own process.
 """
 
@@ -47,14 +46,14 @@ that sleeps or a process that is stopped meanwhile does not count."""
 
 
 class SoakError(RuntimeError):
-    """The soak could not run, or the program did not do what it has to; the message says what."""
+    """The soak test could not run, or the program failed. The message says what."""
 
 
 class SoakNode(DecisionNode):
-    """The node, with what the rig needs of its inside."""
+    """The node, with access to the parts that the rig needs."""
 
     def deliver(self, msg: Image) -> None:
-        """Take an image message as if it had arrived."""
+        """Process an image message as if it had arrived."""
         self._images.receive(msg)
 
     def refused(self) -> int:
@@ -62,7 +61,7 @@ class SoakNode(DecisionNode):
         return sum(self._images.refused.values())
 
     def tend(self, slowly: bool) -> None:
-        """Do what the timers do: check freshness, and now and then diagnose and draw."""
+        """Do what the timers do: check freshness, and sometimes publish diagnostics and draw."""
         self._check_freshness()
         if slowly:
             self._diagnose()
@@ -84,7 +83,7 @@ BAD_REQUESTS: tuple[tuple[type, str, dict[str, Any]], ...] = (
 
 
 class NodeRig:
-    """The node as a rig (soak.Rig). `folder` gets its log and its questions."""
+    """The node as a rig (soak.Rig). Its log and its questions are written to `folder`."""
 
     bad_images = tuple(BAD_IMAGES)
     encodings = ENCODINGS
@@ -95,7 +94,7 @@ class NodeRig:
         self._engine: FaultyEngine | None = None
         make = engine_factory or load_engine
         self._context = rclpy.Context()
-        # Names of its own: whatever else runs here has its own clock, diagnostics and services.
+        # Its own names: another node here would have another clock, and the same services.
         namespace = f"/soak_{os.getpid()}"
         rclpy.init(context=self._context, args=[
             "--ros-args", "-r", f"__ns:={namespace}", "-r", f"/clock:={namespace}/clock",
@@ -109,7 +108,7 @@ class NodeRig:
             parameter_overrides=[Parameter(name, value=value)
                                  for name, value in parameters.items()])
         self._peer = rclpy.create_node("soak", context=self._context)
-        # Somebody looks, or nothing would be drawn.
+        # A subscriber, or nothing would be drawn.
         self._peer.create_subscription(Image, "decision_node/overlay", lambda msg: None, 1)
         self._clients: dict[str, Any] = {}
         self._executor = SingleThreadedExecutor(context=self._context)
@@ -159,7 +158,7 @@ class NodeRig:
 
     def settle(self) -> None:
         _wanted(any(self.node.runtime.wait_idle(0.25) for _ in range(TRIES)),
-                "the engine does not come to an end")
+                "the engine does not finish")
 
     def check(self) -> None:
         self._checks += 1
@@ -224,7 +223,7 @@ class NodeRig:
     def tracebacks(self) -> int:
         return self._watch.count
 
-    # -- inside ----------------------------------------------------------------------------------
+    # -- internals ---------------------------------------------------------------------------------
 
     def _wrap(self, engine: Any) -> FaultyEngine:
         self._engine = FaultyEngine(engine)
@@ -260,11 +259,11 @@ def bench_soak(minutes: float, seed: int = 0, *, engine_factory: EngineFactory |
                questions: str = "desk", frame_s: float | None = None,
                kinds: Sequence[str] = (),
                say: Callable[[str], None] = lambda line: None) -> dict[str, Any]:
-    """Run the node under random faults for `minutes` and return Soak.result().
+    """Run the node under random faults and return Soak.result().
 
-    `frame_s` ends it after so many seconds of frame time, if that comes first; `kinds`: only these
-    faults. `say` gets lines for people: progress, and what the judge found. Raises SoakError if
-    the node does not start.
+    The arguments `minutes` and `frame_s` limit real time and frame time; the first limit that is
+    reached ends the test. `kinds`: only these faults. `say` gets lines of text: progress, and the
+    findings of the judge. Raises SoakError if the node does not start.
     """
     os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
     with tempfile.TemporaryDirectory(prefix="soak-") as folder, StderrWatch() as watch:
@@ -297,6 +296,6 @@ def bench_soak(minutes: float, seed: int = 0, *, engine_factory: EngineFactory |
 
 
 def _wanted(true: Any, message: str) -> None:
-    """Raise SoakError with a message where something is not as it must be."""
+    """Raise SoakError with a message if a condition is not met."""
     if not true:
         raise SoakError(message)

@@ -1,4 +1,4 @@
-"""Count the tracebacks that anything in this process prints, MLX and ROS included."""
+"""Count the tracebacks that this process prints, including those of MLX and ROS."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 
 
 class StderrWatch:
-    """Counts the tracebacks that anything in this process prints, and lets only them through."""
+    """Counts the tracebacks on stderr. It passes only them on."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -1,4 +1,4 @@
-"""`vlm-decisions bench tick`: what a group costs when the camera and the node share a machine."""
+"""`vlm-decisions bench tick`: the cost of a group when camera and node share a machine."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import rclpy
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.parameter import Parameter
+from rclpy.signals import SignalHandlerOptions
 
 from ...ros.domain import stay_private
 from ...ros.node import DecisionNode
@@ -21,7 +22,7 @@ OUTSIDE = ("convert", "intake", "wait", "outside")
 
 def bench_tick(seconds: float = 20.0, questions: str = "desk", width: int = 640,
                height: int = 480) -> dict[str, Any]:
-    """Run the simulated camera as a process and the node here, and read the node's own clocks.
+    """Run the simulated camera as a process and the node here, and read the node's timings.
 
     Returns:
         groups: 2-frame groups sampled. answered: groups processed. dropped: groups lost, by
@@ -37,7 +38,7 @@ def bench_tick(seconds: float = 20.0, questions: str = "desk", width: int = 640,
         DemoError: a process ended early or no group was answered.
     """
     stay_private()
-    rclpy.init()
+    rclpy.init(signal_handler_options=SignalHandlerOptions.NO)  # a signal ends it in order, below
     executor = SingleThreadedExecutor()
     node = DecisionNode(parameter_overrides=[Parameter("questions_file", value=questions)])
     executor.add_node(node)

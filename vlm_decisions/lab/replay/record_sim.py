@@ -8,12 +8,13 @@ as a motion.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import cv2
 import numpy as np
+from tqdm import tqdm
 
 from ...frames import NS
 from ...sim.script import Script, Segment, random_state
@@ -45,9 +46,8 @@ def record_sim(
     height: int = 480,
     fps: float = 16.0,
     compressed: bool = True,
-    progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Any]:
-    """Write a bag of `segments` scenes of 2 to 4 s and return what it holds.
+    """Write a bag of `segments` scenes of 2 to 4 s, with a progress bar; return what it holds.
 
     Args:
         out: folder to write.
@@ -58,7 +58,6 @@ def record_sim(
         height: of the images.
         fps: images a second.
         compressed: JPEG images, else raw ones.
-        progress: gets the number of scenes done and of all.
 
     Raises:
         ValueError, BagError: arguments that are not valid, or a folder that cannot be written.
@@ -73,10 +72,9 @@ def record_sim(
             raise ValueError(f"the simulated desk has no fact '{name}' (it has: "
                              f"{', '.join(known)})")
     images, done, last_ns = 0, 0, FIRST_NS
-    with BagWriter(out) as bag:
+    with BagWriter(out) as bag, tqdm(total=segments, unit="scene", disable=None) as bar:
         for number, stamp_ns, world, t_s in _frames(segments, seed, fps):
-            if progress and number > done:
-                progress(number, segments)
+            bar.update(number - done)
             rgb = world.render(t_s, width, height)
             if compressed:
                 bag.write(COMPRESSED_TOPIC, COMPRESSED, stamp_ns, _jpeg(rgb, stamp_ns))
@@ -87,8 +85,7 @@ def record_sim(
             text = json.dumps({"stamp_ns": stamp_ns, "facts": told, "segment": number})
             bag.write(TRUTH_TOPIC, STRING, stamp_ns, {"data": text})
             images, done, last_ns = images + 1, number, stamp_ns
-    if progress:
-        progress(segments, segments)
+        bar.update(segments - done)
     return {"segments": segments, "images": images, "desks": -(-segments // PER_DESK),
             "duration_s": (last_ns - FIRST_NS) / NS}
 

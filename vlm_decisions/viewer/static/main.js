@@ -8,6 +8,7 @@ import { Live } from "./live.js";
 import { Picture } from "./picture.js";
 import { drawSystem, Health } from "./system.js";
 import { Table } from "./table.js";
+import { Timeline } from "./timeline.js";
 
 const DRAW_MS = 200;
 const SPARK_MS = 500;
@@ -20,6 +21,7 @@ const table = new Table($("rows"), edit.open);
 const events = new Events();
 const health = new Health();
 const forgetAsk = askForm();
+new Timeline();
 let system = null;
 let state = null;
 let hello = null;
@@ -50,6 +52,8 @@ const live = new Live({
     if (message.system) {
       system = message.system;
       drawSystem(system);
+      say($("mark"), system.mark);
+      $("mark").hidden = !system.mark;
     }
     if (message.state) state = message.state;
     if (message.events) events.take(message.events, Boolean(message.history));

@@ -12,12 +12,14 @@ const OTHERS = {
 };
 const DROPS = {
   queue: "queue full", catch_up: "to catch up", unusable: "camera unusable", reset: "time reset",
-  late: "late frames", ahead: "frames with a stamp ahead", outdated: "outdated answers",
+  late: "late frames", ahead: "stamps ahead", ahead: "frames with a stamp ahead", outdated: "outdated answers",
 };
 const TOTALS = {
   frames: "images", groups: "groups", decisions: "decisions", segments: "windows begun",
-  scene_changes: "scene changes", gaps: "gaps between images",
-  resized: "changes of size", switched: "changes of camera", rewinds: "jumps back in time", skipped: "questions put off", errors: "errors",
+  scene_changes: "scene changes", skipped: "questions put off", errors: "errors",
+};
+const BREAKS = {
+  gaps: "gaps in time", resized: "another size", switched: "another camera", rewinds: "time went backwards",
 };
 const LEVELS = ["good", "warning", "error", "no news"];
 
@@ -77,6 +79,9 @@ export function drawSystem(system) {
   const dropped = Object.entries(system.dropped).filter(([, n]) => n > 0);
   facts($("dropped"), [...(dropped.length ? dropped.map(([cause, n]) => [DROPS[cause] ?? cause, count(n)])
     : [["nothing", ""]]), ["waiting now", count(system.queue)]]);
+  const breaks = Object.entries(system.breaks).filter(([, n]) => n > 0);
+  $("breaks-title").hidden = !breaks.length;
+  facts($("breaks"), breaks.map(([cause, n]) => [BREAKS[cause] ?? cause, count(n)]));
   facts($("ages"), Object.entries(system.age_ms).map(([tier, [median, most]]) =>
     [`tier ${tier}`, `${milliseconds(median)} · ${milliseconds(most)}`]));
   facts($("counts"), [...Object.entries(TOTALS).filter(([name]) => name in system.counts)

@@ -161,7 +161,7 @@ export class Table {
       let row = this.rows.get(question.id);
       // The same name with another meaning is another question.
       if (row && !sameMeaning(row.question, question)) row = null;
-      row ??= new Row(question.id, (chosen, button) => this.edit(chosen, row.spark.points, button));
+      row ??= new Row(question.id, (chosen, button) => this.edit(chosen, row.spark.points, row.decision?.tier, button));
       row.ask(question);
       rows.set(question.id, row);
     }
