@@ -26,8 +26,8 @@ SCORE_LIMIT: Final = 1 << 21  # scores computed at once; larger leaf batches go 
 class FullAttention:
     """One full-attention mixer, driven on packed tokens with the weights of an mlx-vlm module.
 
-    module: has q_proj, k_proj, v_proj, o_proj, q_norm, k_norm. gated: whether q_proj also gives
-    an output gate, as in Qwen3.5.
+    module: has q_proj, k_proj, v_proj, o_proj, and perhaps q_norm and k_norm. gated: whether q_proj
+    also gives an output gate, as in Qwen3.5.
     """
 
     def __init__(self, module: Any, *, n_heads: int, n_kv: int, head_dim: int, gated: bool) -> None:
@@ -35,6 +35,9 @@ class FullAttention:
         self.module = module
         self.n_heads, self.n_kv, self.head_dim, self.gated = n_heads, n_kv, head_dim, gated
         self.scale = head_dim**-0.5
+        self.q_norm, self.k_norm = (
+            getattr(module, name, lambda x: x) for name in ("q_norm", "k_norm")
+        )
 
     def fresh(self) -> KVState:
         """Return an empty state; its arrays tell the shapes."""
@@ -48,7 +51,7 @@ class FullAttention:
         those alone.
         """
         m, line, n = self.module, layout.n_line, x.shape[0]
-        k = m.k_norm(m.k_proj(x).reshape(n, self.n_kv, -1))
+        k = self.k_norm(m.k_proj(x).reshape(n, self.n_kv, -1))
         v = m.v_proj(x).reshape(n, self.n_kv, -1)
         k = rotate(k, layout.cos, layout.sin)
         keys, values = state.write(
@@ -82,7 +85,7 @@ class FullAttention:
         q, gate = self.module.q_proj(x).reshape(x.shape[0], self.n_heads, -1), None
         if self.gated:
             q, gate = module_of(q).split(q, 2, axis=-1)
-        return rotate(self.module.q_norm(q), cos, sin), gate
+        return rotate(self.q_norm(q), cos, sin), gate
 
     def _dense(
         self, q: Array, keys: Array, values: Array, mask: Array

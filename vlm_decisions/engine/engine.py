@@ -21,7 +21,7 @@ from .readout import Query, Readout
 from .self_check import SelfCheck
 from .self_check import self_check as check_engine
 from .stream import Stream
-from .vision import VisionEncoder, VisionGroup
+from .vision import VisionGroup
 
 # Hidden size below which a pass is mostly not arithmetic: then NumPy is faster than MLX on a CPU,
 # and one BLAS thread than several.
@@ -55,6 +55,7 @@ class Engine(Asking):
         """
         self.checkpoint, self.name = checkpoint, checkpoint.name
         self.model = checkpoint.model
+        family = checkpoint.family
         allocator.keep_freed_memory()
         small = checkpoint.model.language_model.args.hidden_size < SMALL
         if small:
@@ -63,16 +64,23 @@ class Engine(Asking):
             in_numpy = small and fastmath.ON_CPU
         view = numpy_modules.in_numpy if in_numpy and numpy_modules.can(self.model) else as_it_is
         super().__init__(
-            checkpoint.family.decoder(self.model, view),
+            family.decoder(self.model, view),
             checkpoint.tokenizer,
             checkpoint.fingerprint,
             outer_vision_tokens=outer_vision_tokens,
+            tokens_per_second=(
+                self.model.config.vision_config.tokens_per_second if family.one_block else None
+            ),
         )
         self.settings = read_settings(
-            checkpoint.folder, self.model.config.vision_config, pixel_budget
+            checkpoint.folder,
+            self.model.config.vision_config,
+            pixel_budget,
+            mean=family.pixel_mean,
+            std=family.pixel_std,
         )
         self.pixel_budget = self.settings.pixel_budget
-        self.vision = VisionEncoder(
+        self.vision = family.vision(
             self.model.vision_tower, self.settings, self.fingerprint, view
         )
         self.dtype = str(self.decoder.dtype).removeprefix("mlx.core.")
@@ -180,7 +188,7 @@ class Engine(Asking):
         lines = [self.header_line("video")]
         position = lines[0].advance
         for group, t_s in zip(groups, times_s, strict=True):
-            lines.append(self.group_line(group, t_s, position))
+            lines.append(self.group_line(group, t_s, position, first_s=times_s[0]))
             position += lines[-1].advance
         return Prefix(self, lines, "video")
 

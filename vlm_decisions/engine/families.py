@@ -17,6 +17,7 @@ from .decoder import Decoder, Layer
 from .delta import DeltaNet
 from .errors import FamilyError
 from .positions import Rotary
+from .vision import VisionEncoder, WindowedEncoder
 
 _OFF: Final = (None, False, 0, [])
 
@@ -33,7 +34,9 @@ class Family:
     them as ``rope_parameters``. vision_types, vision_act: of the vision tower. flat_text:
     config.json may have the language model's settings at its top. arrange: brings the tensors (with
     the language model's settings) to the form that mlx-vlm's model knows. repair: corrects what
-    mlx-vlm's model does otherwise than the family. experts: has mixtures of experts.
+    mlx-vlm's model does otherwise than the family. experts: has mixtures of experts. vision: drives
+    the vision tower. one_block: the groups of a video are one block without time stamps.
+    pixel_mean, pixel_std: where a checkpoint states none.
     """
 
     model_type: str
@@ -53,6 +56,10 @@ class Family:
     )
     repair: Callable[[Any], None] = lambda model: None
     experts: bool = False
+    vision: Callable[..., VisionEncoder] = VisionEncoder
+    one_block: bool = False
+    pixel_mean: tuple[float, ...] = (0.5, 0.5, 0.5)
+    pixel_std: tuple[float, ...] = (0.5, 0.5, 0.5)
 
     def modules(self) -> Any:
         """Return mlx-vlm's package for the family (``Model``, ``ModelConfig``)."""
@@ -147,6 +154,17 @@ def _transpose_experts(weights: dict[str, Any], text: Mapping[str, Any]) -> dict
     return out
 
 
+def _drop_prefix(weights: dict[str, Any], text: Mapping[str, Any]) -> dict[str, Any]:
+    """Bring names as transformers 5 saves them to the older ones, which mlx-vlm's model knows."""
+    def older(name: str) -> str:
+        for new, old in (("model.visual.", "visual."), ("model.language_model.", "model.")):
+            if name.startswith(new):
+                return old + name.removeprefix(new)
+        return name
+
+    return {older(name): value for name, value in weights.items()}
+
+
 def _swap_activations(model: Any) -> None:
     """Give the vision tower the family's activations: mlx-vlm 0.7.10 has the two exchanged."""
     tower = model.vision_tower
@@ -178,9 +196,24 @@ _QWEN3_VL: Final[Mapping[str, Any]] = {
     },
     "text_defaults": {"head_dim": 128},
 }
+_QWEN2_5_VL: Final = Family(
+    "qwen2_5_vl",
+    _qwen3_vl,
+    text_values={"attention_bias": (True,), "attn_output_gate": _OFF},
+    vision_types=("qwen2_5_vl", "qwen2_5_vl_vision"),
+    vision_act="silu",
+    interleaved=False,
+    flat_text=True,
+    arrange=_drop_prefix,
+    vision=WindowedEncoder,
+    one_block=True,
+    pixel_mean=(0.48145466, 0.4578275, 0.40821073),
+    pixel_std=(0.26862954, 0.26130258, 0.27577711),
+)
 FAMILIES: Final = {
     family.model_type: family
     for family in (
+        _QWEN2_5_VL,
         Family("qwen3_5", vision_types=("qwen3_5", "qwen3_5_vision"), **_QWEN3_5),
         Family(
             "qwen3_5_moe",

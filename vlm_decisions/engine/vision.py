@@ -19,6 +19,7 @@ from . import fastmath
 from .arrays import Array, cast, contiguous, evaluate, module_of, wide
 from .attend import rotate
 from .errors import FrameError
+from .layout import HIDDEN
 from .pixels import PixelSettings, patches
 
 View = Callable[[Any], Any]  # a module as it is, or what it is in NumPy
@@ -118,19 +119,20 @@ class VisionEncoder:
             self._tables[grid] = _Tables(*(self.xp.asarray(one) for one in made))
         return self._tables[grid]
 
-    def _attend(self, attn: Any, x: Array, tables: _Tables) -> Array:
+    def _attend(self, attn: Any, x: Array, tables: _Tables, mask: Array | None = None) -> Array:
         b, n, _ = x.shape
         qkv = attn.qkv(x).reshape(b, n, 3, attn.num_heads, -1)
         q, k, v = (qkv[:, :, i] for i in range(3))
         q, k = (rotate(a, tables.cos, tables.sin).transpose(0, 2, 1, 3) for a in (q, k))
         v = v.transpose(0, 2, 1, 3)
         if self.xp is np:
-            weight = fastmath.softmax((q * attn.scale) @ k.swapaxes(2, 3))
+            weight = fastmath.softmax((q * attn.scale) @ k.swapaxes(2, 3), mask)
             out = weight @ v
-        elif fastmath.ON_CPU:
-            out = mx.fast.scaled_dot_product_attention(q, k, v, scale=attn.scale)
-        else:  # padding the heads to a fused kernel's width pays on a GPU only
-            out = ensure_fused_sdpa(q, k, v, scale=attn.scale)
+        else:
+            mask = None if mask is None else cast(mask, q.dtype)
+            # Padding the heads to a fused kernel's width pays on a GPU only.
+            attend = mx.fast.scaled_dot_product_attention if fastmath.ON_CPU else ensure_fused_sdpa
+            out = attend(q, k, v, scale=attn.scale, mask=mask)
         return attn.proj(out.transpose(0, 2, 1, 3).reshape(b, n, -1))
 
     @staticmethod
@@ -143,3 +145,65 @@ class VisionEncoder:
             x = merger.norm(x).reshape(b, -1, width)
         x = cast(x, merger.norm.weight.dtype)
         return merger.linear_fc2(fastmath.gelu(merger.linear_fc1(x)))
+
+
+@dataclass(frozen=True)
+class _Windows:
+    """How one patch grid is cut into windows.
+
+    order, back: (T,) merged tokens in the windows' order, and back. mask: (N, N), hides from each
+    patch what is not in its window.
+    """
+
+    order: Array
+    back: Array
+    mask: Array
+
+
+class WindowedEncoder(VisionEncoder):
+    """Qwen2.5-VL's tower: most of its layers attend within windows of the picture only."""
+
+    def __init__(self, tower: Any, settings: PixelSettings, source: str, view: View) -> None:
+        """Take the tower, the pixel settings, and the view of modules to compute with."""
+        super().__init__(tower, settings, source, view)
+        self._windows: dict[tuple[int, int], _Windows] = {}
+
+    def run(self, pixels: Array, grid: tuple[int, int]) -> tuple[Array, list[Array]]:
+        """Patches (B, h*w, P) to features (B, T, D); there are no deepstack features."""
+        tower, tables, windows = self.tower, self.tables(grid), self.windows(grid)
+        b, n, _ = pixels.shape
+        unit = self.settings.merge**2
+        h = wide(cast(pixels, self.dtype) @ self._patch.T)
+        h = h.reshape(b, n // unit, unit, -1)[:, windows.order].reshape(b, n, -1)
+        for i, block in enumerate(tower.blocks):
+            mask = None if i in tower.fullatt_block_indexes else windows.mask
+            h = h + self._attend(block.attn, cast(block.norm1(h), self.dtype), tables, mask)
+            m, x = block.mlp, cast(block.norm2(h), self.dtype)
+            h = h + m.down_proj(fastmath.swiglu(m.gate_proj(x), m.up_proj(x)))
+        merger = tower.merger
+        x = cast(merger.ln_q(h), self.dtype).reshape(b, n // unit, -1)
+        x = merger.mlp[2](fastmath.gelu(merger.mlp[0](x)))
+        return x[:, windows.back], []
+
+    def tables(self, grid: tuple[int, int]) -> _Tables:
+        """Return the rotary tables of one patch grid (h, w), in the windows' order."""
+        if grid not in self._tables:
+            angle = self._whole.rot_pos_emb(mx.array([[1, *grid]], dtype=mx.int32))
+            order, unit = mx.array(np.array(self.windows(grid).order)), self.settings.merge**2
+            angle = angle.reshape(len(order), unit, -1)[order].reshape(grid[0] * grid[1], -1)
+            made = (mx.cos(angle), mx.sin(angle))
+            mx.eval(made)
+            nothing = self.xp.zeros((0,))  # no learned positions
+            self._tables[grid] = _Tables(nothing, *(self.xp.asarray(one) for one in made))
+        return self._tables[grid]
+
+    def windows(self, grid: tuple[int, int]) -> _Windows:
+        """Return the windows of one patch grid, as mlx-vlm's own code cuts them."""
+        if grid not in self._windows:
+            index, ends = self._whole.get_window_index(mx.array([[1, *grid]], dtype=mx.int32))
+            order, ends = np.array(index), np.unique(np.array(ends))
+            place = np.searchsorted(ends, np.arange(grid[0] * grid[1]), side="right")
+            mask = np.where(place[:, None] == place, 0.0, HIDDEN).astype(np.float32)
+            made = (order.astype(np.int32), np.argsort(order).astype(np.int32), mask)
+            self._windows[grid] = _Windows(*(self.xp.asarray(one) for one in made))
+        return self._windows[grid]

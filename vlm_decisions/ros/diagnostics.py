@@ -34,7 +34,7 @@ class NodeState:
     the image topic, ``frame_id``: of its newest image. ``received``: images that arrived;
     ``refused``: of these, by cause, with ``last_refusal`` the newest reason. ``stamp_offset_s``:
     clock minus the newest header stamp. ``link``: how the image topic is received. ``trouble``: why
-    images do not come as they should.
+    images do not come as they should. ``remark``: what a user should change though they come.
     ``runtime``: its snapshot, None while not configured. ``wanted_hz``: rate by question id.
     ``by_arrival``: frames are stamped on arrival, not by the header. ``clock_ns``: the clock, 0
     where ``use_sim_time`` is set and nobody publishes ``/clock``. ``conditions``: the camera_* ids
@@ -49,6 +49,7 @@ class NodeState:
     frame_id: str = ""
     link: Link | None = None
     trouble: str = ""
+    remark: str = ""
     received: int = 0
     refused: Mapping[str, int] = field(default_factory=dict)
     last_refusal: str = ""
@@ -162,6 +163,8 @@ class Diagnostics:
             level = WARN
             message = (f"{_number(rate_hz)} Hz is too slow: images more than "
                        f"{MAX_INTERVAL_S:g} s apart show no motion and are not asked about")
+        elif now.remark:
+            level, message = WARN, now.remark
         return self._status("image", level, message, values)
 
     def _camera(self, now: NodeState) -> DiagnosticStatus:

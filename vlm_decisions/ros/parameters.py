@@ -108,6 +108,9 @@ SPECS = (
                                        "transformers from 5.24 on does."),
     Spec("max_image_pixels", MAX_PIXELS, "Larger images are refused before decoding, pixels.",
          1, 2**28),
+    Spec("min_image_value", 0, "Value of a 16-bit image that is shown as black.", 0, 65534),
+    Spec("max_image_value", 65535, "Value of a 16-bit image that is shown as white: 4095 for a "
+                                   "sensor of 12 bits.", 1, 65535),
     Spec("load_timeout_s", 600.0, "Longest time for the model to load, seconds.", 1.0, 3600.0),
     Spec("overlay_hz", 5.0, "Largest rate of the overlay image, Hz.", 0.1, 30.0),
     Spec("log_file", "", "JSONL file to append every decision to; empty: none."),
@@ -210,6 +213,14 @@ def runtime_settings(values: Mapping[str, Any]) -> RuntimeSettings:
         queue_groups=values["queue_groups"], max_age_s=values["max_age_s"],
         scene_change=values["scene_change"] or None,
         tier2_budget_s=values["tier2_budget_s"] or None)
+
+
+def value_range(values: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the values of 16-bit images that become black and white. Raises ParameterError."""
+    low, high = values["min_image_value"], values["max_image_value"]
+    if low >= high:
+        raise ParameterError(f"min_image_value ({low}) must be below max_image_value ({high})")
+    return low, high
 
 
 def overrides_of(node: Node) -> dict[str, Parameter]:
