@@ -12,6 +12,7 @@ from vlm_decisions.decision import Decision
 from vlm_decisions.frames import NS, Frame
 from vlm_decisions.questions import QuestionBook
 from vlm_decisions.runtime import Runtime
+from vlm_decisions.runtime.heads import Head, write_head
 from vlm_decisions.runtime.settings import RuntimeSettings
 
 START_NS = 1_000 * NS
@@ -278,3 +279,20 @@ class Bench:
             for d in self.of(question_id)
             if d.answer != "unknown"
         ]
+
+
+def person_head(tmp_path, **changes):
+    """Write a head for `person` that says yes where the mean red is above 130."""
+    fields = {
+        "name": "person_v1",
+        "question": "person",
+        "pooling": "mean",
+        "weight": np.array([1.0, 0.0, 0.0], np.float32),
+        "bias": -130.0,
+        "temperature": 10.0,
+        "fingerprint": "f00d",
+        "pixel_budget": 4096,
+    }
+    path = tmp_path / f"{changes.get('name', 'person_v1')}.npz"
+    write_head(path, Head(**(fields | changes)))
+    return path

@@ -12,6 +12,16 @@ NO = "no"
 UNCERTAIN = "uncertain"
 UNKNOWN = "unknown"
 
+#: Why an answer is unknown, in a word; OK for every other answer.
+OK = "ok"
+NOT_ASKED = "not_asked"  # what its condition wants does not hold
+NO_IMAGE = "no_image"
+STALE = "stale"  # the newest evidence or image is too old, or no answer comes
+CAMERA_UNUSABLE = "camera_unusable"
+NOT_ENOUGH_EVIDENCE = "not_enough_evidence"  # the picture has not been seen for long enough
+FAULT = "fault"
+STATUSES = (OK, NOT_ASKED, NO_IMAGE, STALE, CAMERA_UNUSABLE, NOT_ENOUGH_EVIDENCE, FAULT)
+
 #: Ids under which the camera's health is answered (tiers.health), yes or no.
 HEALTH_IDS = ("camera_dark", "camera_bright", "camera_blurred", "camera_frozen", "camera_occluded")
 
@@ -36,7 +46,10 @@ class Decision:
       if there never was any); `t_decided_ns`: when it was decided, on the same clock.
     - `changed`: the answer differs from the one published before; `since_ns`: frame time at
       which the present answer began.
-    - `model`: name of what answered; `frame_id`: the camera's; `reason`: why it is unknown.
+    - `model`: name of what answered (`+reuse`: an earlier answer that stands); `frame_id`: the
+      camera's; `reason`: why it is unknown, `status`: the same in a word, of STATUSES.
+    - `t_asked_ns`: frame time of the newest frame that the model itself was asked about. Where an
+      answer stands, `t_end_ns` is later: frames compared and found unchanged. 0 where unknown.
     """
 
     question_id: str
@@ -55,6 +68,8 @@ class Decision:
     model: str
     frame_id: str = ""
     reason: str = ""
+    status: str = OK
+    t_asked_ns: int = 0
 
     @property
     def age_s(self) -> float:
@@ -83,6 +98,8 @@ class Decision:
             "model": self.model,
             "frame_id": self.frame_id,
             "reason": self.reason,
+            "status": self.status,
+            "t_asked": self.t_asked_ns / 1e9,
         }
 
     def to_json(self) -> str:

@@ -12,13 +12,15 @@ import math
 import numbers
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from .conditions import ConditionError, parse_condition
+from .decision import HEALTH_IDS
 from .events import MAX_EVENTS, EventError, EventSpec, read_event
 from .events import SHAPE as EVENT_SHAPE
 from .files import resources
@@ -28,6 +30,7 @@ from .texts import comparable, is_visible, normal
 
 KINDS = ("yes_no", "choice")
 TIERS = ("auto", "heads", "vlm")
+ASKS = ("always", "on_change")
 RESERVED_PREFIX = "camera_"
 
 MAX_QUESTIONS = 256
@@ -47,10 +50,10 @@ _MEANING = ("id", "text", "kind", "options", "scale", "bias")
 class QuestionError(ValueError):
     """A question, or a file of questions, that is not valid. `field` is the key at fault."""
 
-    def __init__(self, message: str, field: str | None = None) -> None:
+    def __init__(self, message: str, field: str | None = None, question_id: str = "") -> None:
         """Store the key at fault with the message, so that the line can be found."""
         super().__init__(message)
-        self.field = field
+        self.field, self.question_id = field, question_id
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,14 @@ class Question:
         scale: calibration of the language model: logits are scale * logit + bias before the
             softmax. (A head has a temperature of its own.)
         bias: see scale.
+        ask: `always`, or `on_change`: the language model is asked again only when the picture has
+            changed since it was asked; until then its answer stands.
+        change: cosine distance of the pooled features that counts as changed.
+        refresh_s: with `on_change`, ask at least this often, in seconds.
+        when: a condition over the answers of other questions (see conditions.py), or None. While
+            it does not hold, the question is not asked.
+        needs: id of a question whose `no` makes this one meaningless, or None.
+        min_evidence_s: how long the picture must have been seen without a cut, in seconds.
 
     Raises:
         QuestionError: a field that is not valid.
@@ -91,6 +102,12 @@ class Question:
     depth: int | None = None
     scale: float = 1.0
     bias: float = 0.0
+    ask: str = "always"
+    change: float = 0.005
+    refresh_s: float = 4.0
+    when: str | None = None
+    needs: str | None = None
+    min_evidence_s: float = 0.0
 
     def __post_init__(self) -> None:
         """Validate every field, and normalise those that can be written in several ways."""
@@ -109,12 +126,24 @@ class Question:
                 "enter", f"must be above exit: enter is {self.enter:g}, exit is {self.exit:g}"
             )
         self._number("ema", 0.0, 1.0, above=True)
+        if self.ask not in ASKS:
+            raise self._error("ask", f"must be one of {', '.join(ASKS)}, not {self.ask!r}")
+        self._number("change", 0.0, 2.0)
+        self._number("refresh_s", 0.0, 3600.0, above=True)
+        self._number("min_evidence_s", 0.0, 600.0)
+        self._check_conditions()
         self._number("scale", 0.0, 1000.0, above=True)
         self._number("bias", -1000.0, 1000.0)
         if self.kind == "choice" and self.bias != 0.0:
             raise self._error("bias", "only a yes_no question has a bias")
         if self.depth is not None and (not _is_int(self.depth) or not 1 <= self.depth <= 1000):
             raise self._error("depth", f"must be a whole number of layers, not {self.depth!r}")
+
+    @property
+    def depends_on(self) -> tuple[str, ...]:
+        """Ids of the questions that `when` and `needs` name."""
+        named = parse_condition(self.when).questions if self.when else ()
+        return tuple(dict.fromkeys([*named, *([self.needs] if self.needs else [])]))
 
     @property
     def switch_margin(self) -> float:
@@ -191,6 +220,17 @@ class Question:
             raise self._error("tier", "heads answers yes or no only: a choice needs vlm")
         return tier
 
+    def _check_conditions(self) -> None:
+        if self.when is not None:
+            try:
+                self._set("when", parse_condition(self.when).text)
+            except ConditionError as error:
+                raise self._error("when", str(error)) from error
+        if self.needs is not None and not (isinstance(self.needs, str) and self.needs.strip()):
+            raise self._error("needs", f"must be the id of a question, not {self.needs!r}")
+        if self.id in self.depends_on:
+            raise self._error("needs" if self.needs == self.id else "when", "names itself")
+
     def _check_head(self) -> None:
         if self.head is None:
             return
@@ -260,8 +300,9 @@ def questions_path(name: str) -> Path:
 class QuestionBook:
     """An ordered set of questions with distinct ids, and the events over their answers.
 
-    A question that an event uses can be neither removed, nor changed so that it cannot give the
-    answers that the event names. Not thread-safe: the owner must serialise access.
+    A question that an event or another question's condition uses can be neither removed, nor
+    changed so that it cannot give the answers named. Not thread-safe: the owner must serialise
+    access.
     """
 
     def __init__(
@@ -271,7 +312,8 @@ class QuestionBook:
         self._questions: dict[str, Question] = {}
         self._events: dict[str, EventSpec] = {}
         for question in questions:
-            self.add(question)
+            self._insert(question)
+        self._check_links(self._questions)
         for event in events:
             try:
                 event.check_questions(self._questions)
@@ -310,6 +352,13 @@ class QuestionBook:
         book = cls()
         for record in sections["questions"]:
             book._add_record(record, source)
+        lines = {str(record.values["id"]): record for record in sections["questions"]}
+        try:
+            book._check_links(book._questions)
+        except QuestionError as error:
+            record = lines[error.question_id]
+            line = record.lines.get(error.field, record.line)
+            raise QuestionError(f"{source}:{line}: {error}", error.field) from error
         for record in sections["events"]:
             try:
                 book._add_event(read_event(record, source, book._questions), source, record.line)
@@ -333,7 +382,15 @@ class QuestionBook:
             raise QuestionError(f"cannot save questions to {path}: {error.strerror}") from error
 
     def add(self, question: Question) -> None:
-        """Add a question at the end. Raises QuestionError if its id is taken or the book full."""
+        """Add a question at the end.
+
+        Raises QuestionError if its id is taken, the book full, or a question that its conditions
+        name not there.
+        """
+        self._check_links({**self._questions, question.id: question}, question.id)
+        self._insert(question)
+
+    def _insert(self, question: Question) -> None:
         if question.id in self._questions:
             raise QuestionError(f"question '{question.id}' exists already", "id")
         if len(self._questions) >= MAX_QUESTIONS:
@@ -351,6 +408,11 @@ class QuestionBook:
                 raise QuestionError(
                     f"question '{question_id}': event '{event.id}' listens to it", "id"
                 )
+        users = [other.id for other in self if question_id in other.depends_on]
+        if users:
+            raise QuestionError(
+                f"question '{question_id}': it is in a condition of {', '.join(users)}", "id"
+            )
         del self._questions[question_id]
         return question
 
@@ -379,6 +441,7 @@ class QuestionBook:
         if changes.get("id", question_id) != question_id:
             raise QuestionError(f"question '{question_id}': an id cannot be changed", "id")
         question = dataclasses.replace(question, **changes)
+        self._check_links({**self._questions, question_id: question})
         for event in self.events:
             try:
                 event.check_questions({**self._questions, question_id: question})
@@ -402,6 +465,27 @@ class QuestionBook:
         """Return whether a question of that id is in the book."""
         return question_id in self._questions
 
+    def _check_links(
+        self, questions: Mapping[str, Question], only: str | None = None
+    ) -> None:
+        """Raise QuestionError where conditions name what is not there, or go round in a circle."""
+        for question in [questions[only]] if only else questions.values():
+            try:
+                if question.when:
+                    parse_condition(question.when).check(questions)
+            except ConditionError as error:
+                raise _link_error(question, "when", str(error)) from error
+            if question.needs and question.needs not in (*questions, *HEALTH_IDS):
+                there = ", ".join([*questions, *HEALTH_IDS])
+                raise _link_error(
+                    question, "needs", f"there is no question '{question.needs}' (there are: "
+                    f"{there})"
+                )
+            circle = _circle(question.id, questions)
+            if circle:
+                field = "needs" if question.needs == circle[1] else "when"
+                raise _link_error(question, field, f"goes in a circle: {' -> '.join(circle)}")
+
     def _add_event(self, event: EventSpec, source: str = "", line: int = 0) -> None:
         at = f"{source}:{line}: " if source else ""
         if event.id in self._events:
@@ -417,10 +501,28 @@ class QuestionBook:
                     f"{source}:{record.line}: a question needs the key '{name}'", name
                 )
         try:
-            self.add(Question(**record.values))
+            self._insert(Question(**record.values))
         except QuestionError as error:
             line = record.lines.get(error.field, record.line)
             raise QuestionError(f"{source}:{line}: {error}", error.field) from error
+
+
+def _link_error(question: Question, field: str, message: str) -> QuestionError:
+    return QuestionError(f"question '{question.id}': {field} {message}", field, question.id)
+
+
+def _circle(start: str, questions: Mapping[str, Question]) -> list[str]:
+    """Return the ids on a way from a question's conditions back to it, else nothing."""
+    ways, seen = [[start]], set()
+    while ways:
+        way = ways.pop()
+        for name in questions[way[-1]].depends_on:
+            if name == start:
+                return [*way, name]
+            if name in questions and name not in seen:
+                seen.add(name)
+                ways.append([*way, name])
+    return []
 
 
 def _is_int(value: Any) -> bool:

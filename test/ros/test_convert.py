@@ -12,7 +12,7 @@ from vlm_decisions.events import TRANSITION, Event
 from vlm_decisions.msg import Decision as DecisionMsg
 from vlm_decisions.msg import Event as EventMsg
 from vlm_decisions.msg import Question as QuestionMsg
-from vlm_decisions.questions import KINDS, TIERS, Question, QuestionError
+from vlm_decisions.questions import ASKS, KINDS, TIERS, Question, QuestionError
 from vlm_decisions.ros.convert import (
     decision_from_msg,
     decision_to_msg,
@@ -30,7 +30,7 @@ from vlm_decisions.sources.images import image_to_rgb
 DECISION = core.Decision(
     "activity", "typing", 0.5, 0.25, ("typing", "idle"), (0.5, 0.5), 2, 24,
     1_700_000_000_123_456_789, 1_700_000_000_999_999_999, 1_700_000_001_000_000_001, True,
-    1_699_999_999_000_000_000, "sim_desk", "camera", "")
+    1_699_999_999_000_000_000, "sim_desk", "camera", "", core.OK, 1_700_000_000_500_000_001)
 
 
 @pytest.mark.parametrize("stamp_ns", [
@@ -66,16 +66,20 @@ def test_event_round_trips():
 
 def test_unknown_decision_round_trips():
     unknown = dataclasses.replace(DECISION, answer="unknown", p=float("nan"), p_raw=float("nan"),
-                                  options=(), probabilities=(), reason="no image yet", depth=0)
+                                  options=(), probabilities=(), reason="no image yet", depth=0,
+                                  status=core.NO_IMAGE)
     back = decision_from_msg(decision_to_msg(unknown))
     assert np.isnan(back.p) and back.reason == "no image yet" and back.options == ()
+    assert back.status == DecisionMsg.STATUS_NO_IMAGE
 
 
 @pytest.mark.parametrize("question", [
     Question("a", "Is it?"),
     Question("b", "Which?", kind="choice", options=("x", "y"), tier="vlm", depth=3, ema=1.0),
     Question("c", "Is it?", tier="heads", head="person", rate_hz=0.5, enter=1.0, exit=0.0,
-             scale=2.0, bias=-1.0)])
+             scale=2.0, bias=-1.0),
+    Question("d", "Is it?", ask="on_change", change=0.25, refresh_s=9.0, when="a and not b == x",
+             needs="a", min_evidence_s=2.5)])
 def test_question_round_trips(question):
     assert question_from_msg(question_to_msg(question)) == question
 
@@ -89,6 +93,11 @@ def test_constants_agree():
     assert (DecisionMsg.UNCERTAIN, DecisionMsg.UNKNOWN) == (core.UNCERTAIN, core.UNKNOWN)
     assert (DecisionMsg.TIER_HEALTH, DecisionMsg.TIER_HEADS, DecisionMsg.TIER_VLM) == (
         core.TIER_HEALTH, core.TIER_HEADS, core.TIER_VLM)
+    assert core.STATUSES == (
+        DecisionMsg.STATUS_OK, DecisionMsg.STATUS_NOT_ASKED, DecisionMsg.STATUS_NO_IMAGE,
+        DecisionMsg.STATUS_STALE, DecisionMsg.STATUS_CAMERA_UNUSABLE,
+        DecisionMsg.STATUS_NOT_ENOUGH_EVIDENCE, DecisionMsg.STATUS_FAULT)
+    assert (QuestionMsg.ASK_ALWAYS, QuestionMsg.ASK_ON_CHANGE) == ASKS
     assert (QuestionMsg.KIND_YES_NO, QuestionMsg.KIND_CHOICE) == KINDS
     assert (QuestionMsg.TIER_AUTO, QuestionMsg.TIER_HEADS, QuestionMsg.TIER_VLM) == TIERS
 

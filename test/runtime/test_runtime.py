@@ -7,35 +7,18 @@ import weakref
 
 import numpy as np
 import pytest
-from fakes import START_NS, Bench, FakeEngine
+from fakes import START_NS, Bench, FakeEngine, person_head
 
 from vlm_decisions.decision import NO, TIER_HEADS, TIER_HEALTH, TIER_VLM, UNKNOWN, YES
 from vlm_decisions.frames import NS
 from vlm_decisions.questions import Question, QuestionBook, QuestionError
 from vlm_decisions.runtime import Runtime
-from vlm_decisions.runtime.heads import Head, write_head
 
 ONE = "- {id: person, text: is there a person}"
 
 
 def many(count, rate_hz=8.0):
     return QuestionBook([Question(f"q{i}", f"is {i}", rate_hz=rate_hz) for i in range(count)])
-
-
-def person_head(tmp_path, **changes):
-    fields = {
-        "name": "person_v1",
-        "question": "person",
-        "pooling": "mean",
-        "weight": np.array([1.0, 0.0, 0.0], np.float32),
-        "bias": -130.0,
-        "temperature": 10.0,
-        "fingerprint": "f00d",
-        "pixel_budget": 4096,
-    }
-    path = tmp_path / f"{changes.get('name', 'person_v1')}.npz"
-    write_head(path, Head(**(fields | changes)))
-    return path
 
 
 def test_every_group_is_answered_at_four_hertz_and_rates_hold():

@@ -57,7 +57,9 @@ def decision_to_msg(decision: Decision) -> DecisionMsg:
         changed=bool(decision.changed),
         since=ns_to_time(decision.since_ns),
         model=decision.model,
-        reason=decision.reason)
+        reason=decision.reason,
+        status=decision.status,
+        t_asked=ns_to_time(decision.t_asked_ns))
 
 
 def decision_from_msg(msg: DecisionMsg) -> Decision:
@@ -68,7 +70,8 @@ def decision_from_msg(msg: DecisionMsg) -> Decision:
         tier=msg.tier, depth=msg.depth, t_start_ns=time_to_ns(msg.t_start),
         t_end_ns=time_to_ns(msg.t_end), t_decided_ns=time_to_ns(msg.t_decided),
         changed=msg.changed, since_ns=time_to_ns(msg.since), model=msg.model,
-        frame_id=msg.header.frame_id, reason=msg.reason)
+        frame_id=msg.header.frame_id, reason=msg.reason, status=msg.status,
+        t_asked_ns=time_to_ns(msg.t_asked))
 
 
 def event_to_msg(event: Event) -> EventMsg:
@@ -100,7 +103,9 @@ def question_to_msg(question: Question) -> QuestionMsg:
         id=question.id, text=question.text, kind=question.kind, options=list(question.options),
         tier=question.tier, head=question.head or "", rate_hz=question.rate_hz,
         enter=question.enter, exit=question.exit, ema=question.ema, depth=question.depth or 0,
-        scale=question.scale, bias=question.bias)
+        scale=question.scale, bias=question.bias, ask=question.ask, change=question.change,
+        refresh_s=question.refresh_s, when=question.when or "", needs=question.needs or "",
+        min_evidence_s=question.min_evidence_s)
 
 
 def question_from_msg(msg: QuestionMsg) -> Question:
@@ -108,7 +113,9 @@ def question_from_msg(msg: QuestionMsg) -> Question:
     return Question(
         id=msg.id, text=msg.text, kind=msg.kind, options=tuple(msg.options), tier=msg.tier,
         head=msg.head or None, rate_hz=msg.rate_hz, enter=msg.enter, exit=msg.exit, ema=msg.ema,
-        depth=msg.depth or None, scale=msg.scale, bias=msg.bias)
+        depth=msg.depth or None, scale=msg.scale, bias=msg.bias, ask=msg.ask,
+        change=msg.change, refresh_s=msg.refresh_s, when=msg.when or None,
+        needs=msg.needs or None, min_evidence_s=msg.min_evidence_s)
 
 
 def questions_to_msg(questions: Iterable[Question], changed_ns: int) -> QuestionArray:

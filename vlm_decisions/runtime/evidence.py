@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..decision import TIER_HEALTH
+from ..decision import FAULT, TIER_HEALTH
 from ..questions import Question
 
 
@@ -18,6 +18,7 @@ class Evidence:
     depth: int = 0
     frame_id: str = ""
     model: str = ""
+    t_asked_ns: int = 0  # newest frame that the model was asked about; 0: t_end_ns
 
 
 #: Evidence of a question that was never answered: both stamps are 0.
@@ -30,10 +31,11 @@ class Result:
     What a look at the evidence gave for one question: probabilities, or the reason for none.
 
     `probabilities`: (yes, no), or one per option of a choice; calibrated, finite, in [0, 1]; empty
-    where there are none.
+    where there are none. `status`: of decision.STATUSES, where there are none.
     """
 
     question: Question
     evidence: Evidence
     probabilities: tuple[float, ...] = ()
     reason: str = ""
+    status: str = FAULT

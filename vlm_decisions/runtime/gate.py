@@ -9,13 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from ..decision import TIER_HEALTH, UNKNOWN, Decision
+from ..decision import (
+    CAMERA_UNUSABLE,
+    NO_IMAGE,
+    NOT_ASKED,
+    NOT_ENOUGH_EVIDENCE,
+    OK,
+    STALE,
+    TIER_HEALTH,
+    UNKNOWN,
+    Decision,
+)
 from ..frames import NS, Frame
 from ..questions import Question
 from .evidence import Evidence, Result
 from .health import HealthReporter, HealthState
 from .settings import RuntimeSettings
 from .smoothing import Smoother
+
+#: Why an answer is unknown: its status and its reason.
+Cause = tuple[str, str]
 
 
 class Gate:
@@ -41,12 +54,24 @@ class Gate:
         self._clear_since_ns: int | None = None
         self._added_ns: dict[str, int] = {}
         self._published_ns: dict[str, int] = {}
+        self._said: dict[str, str] = {}  # status of the last unknown
+        self._withheld_ns: dict[str, int] = {}  # newest group a question was held back for
         self._health_unknown_ns: int | None = None
         self._interrupted: set[str] = set()  # unknown because of a condition, not asked since
 
     def condition(self, now_ns: int) -> str:
         """Return why no question can be answered at `now_ns`; empty if they can."""
-        return self._absent(now_ns) or self._misplaced(now_ns) or self._unusable
+        return self.cause(now_ns)[1]
+
+    def cause(self, now_ns: int) -> Cause:
+        """Return why no question can be answered, as status and reason; OK and "" if they can."""
+        absent = self._absent(now_ns)
+        if absent:
+            return NO_IMAGE, absent
+        status, misplaced = self._misplaced(now_ns)
+        if misplaced:
+            return status, misplaced
+        return (CAMERA_UNUSABLE, self._unusable) if self._unusable else (OK, "")
 
     def image_age_s(self, now_ns: int) -> float:
         """Return seconds since the last image arrived, inf before the first."""
@@ -78,7 +103,7 @@ class Gate:
         if absent and self._waited(self._health_unknown_ns, now_ns):
             self._health_unknown_ns = now_ns
             out += self._reporter.unknown(absent, now_ns)
-        condition = self.condition(now_ns)
+        status, condition = self.cause(now_ns)
         if condition:
             self._clear_since_ns = None
         elif self._clear_since_ns is None:
@@ -86,10 +111,15 @@ class Gate:
         for question in questions:
             reason = condition or self._overdue(question, now_ns)
             if reason:
-                out += self._repeat_unknown(question, reason, now_ns)
+                cause = (status if condition else STALE, reason)
+                out += self._repeat_unknown(question, cause, now_ns)
             if condition:
                 self._interrupted.add(question.id)
         return out
+
+    def answers(self) -> dict[str, str]:
+        """Return the present answers by id, those about the camera's health included."""
+        return {**self._reporter.answers, **self._smoother.answers()}
 
     def interrupted(self, now_ns: int) -> frozenset[str]:
         """Return the questions that a condition, now over, made unknown; they should not wait."""
@@ -104,13 +134,18 @@ class Gate:
         """
         if not result.probabilities:
             self._interrupted.discard(question.id)
-            return [self._unknown(question, result.reason, now_ns, result.evidence)]
-        condition = self.condition(now_ns)
+            cause = result.status, result.reason
+            if result.status in (NOT_ASKED, NOT_ENOUGH_EVIDENCE):  # it may last
+                self._withheld_ns[question.id] = result.evidence.t_end_ns
+                return self._repeat_unknown(question, cause, now_ns, result.evidence)
+            return [self._unknown(question, cause, now_ns, result.evidence)]
+        status, condition = self.cause(now_ns)
         if not condition:
             self._interrupted.discard(question.id)
         reason = condition or self._outlived(result.evidence, now_ns)
         if reason:
-            return self._repeat_unknown(question, reason, now_ns, result.evidence)
+            cause = (status if condition else STALE, reason)
+            return self._repeat_unknown(question, cause, now_ns, result.evidence)
         decision = self._smoother.update(question, result.probabilities, result.evidence, now_ns)
         self._published_ns[question.id] = now_ns
         return [decision]
@@ -132,7 +167,9 @@ class Gate:
         if frame is not None:
             stamp_ns = frame.stamp_ns
             evidence = Evidence(TIER_HEALTH, stamp_ns, stamp_ns, frame_id=frame.frame_id)
-        return [self._unknown(question, reason, now_ns, evidence) for question in questions]
+        self._withheld_ns.clear()
+        cause = NO_IMAGE, reason
+        return [self._unknown(question, cause, now_ns, evidence) for question in questions]
 
     def added(self, question_id: str, now_ns: int) -> None:
         """Note that a question is new, or means something new."""
@@ -143,6 +180,8 @@ class Gate:
         """Drop all that is kept of a question."""
         self._smoother.forget(question_id)
         self._published_ns.pop(question_id, None)
+        self._said.pop(question_id, None)
+        self._withheld_ns.pop(question_id, None)
         self._added_ns.pop(question_id, None)
         self._interrupted.discard(question_id)
 
@@ -162,18 +201,18 @@ class Gate:
         reason, refused_ns = self._refusal
         return f": {reason}" if 0 <= now_ns - refused_ns <= self._max_age_ns else ""
 
-    def _misplaced(self, now_ns: int) -> str:
+    def _misplaced(self, now_ns: int) -> Cause:
         age_ns = now_ns - self._stamp_ns
         if age_ns > self._max_age_ns:
             silent_ns = now_ns - self._arrived_ns
             if silent_ns > age_ns / 2:  # it was young when it came
-                return self._silence(silent_ns, now_ns)
-            return f"the newest image is {age_ns / NS:.1f} s old"
+                return NO_IMAGE, self._silence(silent_ns, now_ns)
+            return STALE, f"the newest image is {age_ns / NS:.1f} s old"
         if age_ns < -self._max_age_ns and now_ns == 0:
-            return "the clock stands at 0: simulated time has not begun"
+            return STALE, "the clock stands at 0: simulated time has not begun"
         if age_ns < -self._max_age_ns:
-            return f"image stamps are {-age_ns / NS:.1f} s ahead of the clock"
-        return ""
+            return STALE, f"image stamps are {-age_ns / NS:.1f} s ahead of the clock"
+        return OK, ""
 
     def _outlived(self, evidence: Evidence, now_ns: int) -> str:
         age_ns = now_ns - evidence.t_end_ns
@@ -184,6 +223,7 @@ class Gate:
         since_ns = max(
             self._smoother.evidence(question.id).t_end_ns,
             self._added_ns.get(question.id, 0),
+            self._withheld_ns.get(question.id, 0),
             now_ns if self._clear_since_ns is None else self._clear_since_ns,
         )
         silent_s = (now_ns - since_ns) / NS
@@ -196,15 +236,17 @@ class Gate:
         return published_ns is None or not 0 <= now_ns - published_ns < self._period_ns
 
     def _repeat_unknown(
-        self, question: Question, reason: str, now_ns: int, evidence: Evidence | None = None
+        self, question: Question, cause: Cause, now_ns: int, evidence: Evidence | None = None
     ) -> list[Decision]:
         known = self._smoother.answer(question.id) != UNKNOWN
-        if known or self._waited(self._published_ns.get(question.id), now_ns):
-            return [self._unknown(question, reason, now_ns, evidence)]
+        other = self._said.get(question.id) != cause[0]
+        if known or other or self._waited(self._published_ns.get(question.id), now_ns):
+            return [self._unknown(question, cause, now_ns, evidence)]
         return []
 
     def _unknown(
-        self, question: Question, reason: str, now_ns: int, evidence: Evidence | None
+        self, question: Question, cause: Cause, now_ns: int, evidence: Evidence | None
     ) -> Decision:
-        self._published_ns[question.id] = now_ns
-        return self._smoother.unknown(question, reason, now_ns, evidence)
+        status, reason = cause
+        self._published_ns[question.id], self._said[question.id] = now_ns, status
+        return self._smoother.unknown(question, reason, now_ns, evidence, status)

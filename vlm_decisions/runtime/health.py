@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import cv2
 import numpy as np
 
-from ..decision import HEALTH_IDS, NO, TIER_HEALTH, UNKNOWN, YES, Decision
+from ..decision import HEALTH_IDS, NO, NO_IMAGE, OK, TIER_HEALTH, UNKNOWN, YES, Decision
 from ..frames import NS, Frame
 
 DARK, BRIGHT, BLURRED, FROZEN, OCCLUDED = HEALTH_IDS
@@ -139,7 +139,7 @@ class HealthReporter:
     def __init__(self, period_s: float = 1.0) -> None:
         """`period_s`: seconds of frame time between reports of an unchanged condition."""
         self._period_ns = round(period_s * NS)
-        self._answers: dict[str, str] = {}
+        self.answers: dict[str, str] = {}
         self._since_ns: dict[str, int] = {}
         self._reported_ns: dict[str, int] = {}
         self._last: Frame | None = None
@@ -156,7 +156,7 @@ class HealthReporter:
             answer = YES if name in health.active else NO
             reported_ns = self._reported_ns.get(name)
             waited = reported_ns is None or frame.stamp_ns - reported_ns >= self._period_ns
-            if answer != self._answers.get(name) or waited:
+            if answer != self.answers.get(name) or waited:
                 self._reported_ns[name] = frame.stamp_ns
                 out.append(
                     self._decision(
@@ -183,9 +183,9 @@ class HealthReporter:
         now_ns: int,
         reason: str = "",
     ) -> Decision:
-        changed = answer != self._answers.get(name)
+        changed = answer != self.answers.get(name)
         if changed:
-            self._answers[name], self._since_ns[name] = answer, began_ns
+            self.answers[name], self._since_ns[name] = answer, began_ns
         stamp_ns = self._last.stamp_ns if self._last else 0
         return Decision(
             question_id=name,
@@ -204,6 +204,8 @@ class HealthReporter:
             model="",
             frame_id=self._last.frame_id if self._last else "",
             reason=reason,
+            status=NO_IMAGE if answer == UNKNOWN else OK,
+            t_asked_ns=0 if answer == UNKNOWN else stamp_ns,
         )
 
 

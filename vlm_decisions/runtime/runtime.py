@@ -17,10 +17,11 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
 from typing import Any
 
-from ..decision import UNKNOWN, Decision
+from ..decision import FAULT, NO_IMAGE, OK, STALE, UNKNOWN, Decision
 from ..frames import NS, Frame, Group
 from ..questions import Question, QuestionBook, QuestionError
 from .engine_protocol import EngineLike
+from .evidence import Result
 from .gate import Gate
 from .heads import load_heads
 from .intake import Intake
@@ -30,7 +31,8 @@ from .settings import RuntimeSettings
 from .smoothing import decide, no_answer
 from .statistics import Meter, RuntimeStats
 from .threads import leave_thread
-from .tick import Processor, Work
+from .tick import Encoded, Processor, Work
+from .withhold import withheld
 
 __all__ = ["EngineLike", "NotReadyError", "Runtime", "RuntimeSettings", "RuntimeStats"]
 
@@ -295,7 +297,9 @@ class Runtime:
         Waits for the engine thread, at most `timeout_s`; without one, asks in this thread.
         """
         if self._thread is None:
-            return self._answer_now(question) or self._no_answer(question, "no group yet")
+            return self._answer_now(question) or self._no_answer(
+                question, "no group yet", NO_IMAGE
+            )
         if threading.current_thread() is self._thread:
             raise RuntimeError("ask() would wait for the thread that it is called from")
         with self._intake.changed:
@@ -306,8 +310,10 @@ class Runtime:
             return future.result(timeout_s)
         except FutureTimeout:
             future.cancel()
-            reason = self._condition(self._clock_ns()) or "the engine is busy"
-            return self._no_answer(question, f"no answer within {timeout_s:g} s: {reason}")
+            with self._lock:
+                status, reason = self._gate.cause(self._clock_ns())
+            reason = f"no answer within {timeout_s:g} s: {reason or 'the engine is busy'}"
+            return self._no_answer(question, reason, STALE if status == OK else status)
 
     def _answer_now(self, question: Question) -> Decision | None:
         """Return the answer about the newest group, None if there is no fresh one."""
@@ -326,8 +332,8 @@ class Runtime:
             return self._no_answer(question, str(error))
         return decide(self._processor.ask_now(question), self._clock_ns())
 
-    def _no_answer(self, question: Question, reason: str) -> Decision:
-        return no_answer(question, reason, self._clock_ns())
+    def _no_answer(self, question: Question, reason: str, status: str = FAULT) -> Decision:
+        return no_answer(question, reason, self._clock_ns(), status=status)
 
     def _condition(self, now_ns: int) -> str:
         with self._lock:
@@ -492,6 +498,7 @@ class Runtime:
             scheduler.hasten(group.t_end_ns)
         elif interrupted:
             scheduler.hasten(group.t_end_ns, interrupted)
+        questions = self._withhold(questions, encoded, generation)
         due = scheduler.due(questions, group.t_end_ns)
         self._deliver(processor.tier1(encoded, due), group, generation, began_s)
         meter.note("tier_1", meter.timer() - began_s)
@@ -508,6 +515,34 @@ class Runtime:
         if not self._put_off:
             self._asked_ns = group.t_end_ns
 
+    def _withhold(
+        self, questions: Sequence[Question], encoded: Encoded, generation: int
+    ) -> tuple[Question, ...]:
+        """Return the questions that may be asked about a group; say of the others why not."""
+        processor, asked = self._processor, []
+        with self._lock:
+            answers = self._gate.answers()
+        for question in questions:
+            status, reason = withheld(question, answers, processor.seen_s(encoded))
+            if status == OK:
+                asked.append(question)
+            else:
+                self._admit(processor.withhold(encoded, question, status, reason), generation)
+        return tuple(asked)
+
+    def _admit(self, result: Result, generation: int) -> None:
+        """Publish what the gate makes of a result, unless it is of another time or question."""
+        with self._lock:
+            question = self._standing.get(result.question.id)
+            if (
+                generation != self._intake.generation
+                or question is None
+                or not question.asks_the_same(result.question)
+            ):
+                self._meter.drop("outdated")
+            else:
+                self._publish(self._gate.result(result, question, self._clock_ns()))
+
     def _deliver(self, work: Work, group: Group, generation: int, began_s: float) -> None:
         """Publish what the gate makes of the results; tell of the faults."""
         for fault in work.faults:
@@ -515,16 +550,7 @@ class Runtime:
         for result in work.results:
             self._scheduler.asked(result.question, group.t_end_ns)
         for result in work.results:
-            with self._lock:
-                question = self._standing.get(result.question.id)
-                if (
-                    generation != self._intake.generation
-                    or question is None
-                    or not question.asks_the_same(result.question)
-                ):
-                    self._meter.drop("outdated")
-                else:
-                    self._publish(self._gate.result(result, question, self._clock_ns()))
+            self._admit(result, generation)
             if result.probabilities:
                 spent_s = self._meter.timer() - began_s
                 self._meter.note("outside", spent_s - self._processor.model_s)
@@ -561,6 +587,8 @@ class Runtime:
             breaks=self._intake.breaks(),
             mixture=self._intake.mixture(),
             overload=self._overload(now_ns),
+            asked=meter.total("asked"),
+            reused=meter.total("reused"),
             costs=self._costs(),
             queue=len(self._intake),
             tick_ms=meter.tick_ms(),

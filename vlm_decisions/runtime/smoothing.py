@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..decision import NO, UNCERTAIN, UNKNOWN, YES, Decision
+from ..decision import FAULT, NO, UNCERTAIN, UNKNOWN, YES, Decision
 from ..questions import Question
 from .evidence import NO_EVIDENCE, Evidence, Result
 from .heads import sigmoid
@@ -24,16 +24,20 @@ def decide(result: Result, t_decided_ns: int) -> Decision:
     """Return the decision of one look by itself, unsmoothed: `unknown` where it gave nothing."""
     question, evidence = result.question, result.evidence
     if not result.probabilities:
-        return no_answer(question, result.reason, t_decided_ns, evidence)
+        return no_answer(question, result.reason, t_decided_ns, evidence, result.status)
     raw = checked(question, result.probabilities)
     return _known(question, raw, raw, evidence, t_decided_ns, _State())
 
 
 def no_answer(
-    question: Question, reason: str, t_decided_ns: int, evidence: Evidence = NO_EVIDENCE
+    question: Question,
+    reason: str,
+    t_decided_ns: int,
+    evidence: Evidence = NO_EVIDENCE,
+    status: str = FAULT,
 ) -> Decision:
     """Return the decision that a question has no answer, for `reason`."""
-    return _unknown(question, reason, evidence, t_decided_ns, t_decided_ns, _State())
+    return _unknown(question, reason, status, evidence, t_decided_ns, t_decided_ns, _State())
 
 
 @dataclass
@@ -99,9 +103,10 @@ class Smoother:
         reason: str,
         t_decided_ns: int,
         evidence: Evidence | None = None,
+        status: str = FAULT,
     ) -> Decision:
         """
-        Return the decision that there is no answer, for `reason`.
+        Return the decision that there is no answer, for `reason` (`status`: the same in a word).
 
         `evidence` are the frames that could not be judged; without it, the question's last (its
         stamps are 0 if there was none). `since` is its first such frame, or the time decided.
@@ -110,9 +115,13 @@ class Smoother:
         state.smoothed = ()
         began_ns = t_decided_ns if evidence is None else evidence.t_end_ns
         evidence = evidence or state.evidence
-        decision = _unknown(question, reason, evidence, t_decided_ns, began_ns, state)
+        decision = _unknown(question, reason, status, evidence, t_decided_ns, began_ns, state)
         state.note(decision, evidence)
         return decision
+
+    def answers(self) -> dict[str, str]:
+        """Return the answers last published, by id."""
+        return {name: state.answer for name, state in self._states.items() if state.answer}
 
     def answer(self, question_id: str) -> str | None:
         """Return the answer last published, or None."""
@@ -198,12 +207,14 @@ def _known(
         since_ns=evidence.t_end_ns if changed else before.since_ns,
         model=evidence.model,
         frame_id=evidence.frame_id,
+        t_asked_ns=evidence.t_asked_ns or evidence.t_end_ns,
     )
 
 
 def _unknown(
     question: Question,
     reason: str,
+    status: str,
     evidence: Evidence,
     t_decided_ns: int,
     began_ns: int,
@@ -227,6 +238,7 @@ def _unknown(
         model=evidence.model,
         frame_id=evidence.frame_id,
         reason=reason,
+        status=status,
     )
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ..decision import TIER_HEADS, TIER_VLM
-from ..frames import Group
+from ..frames import NS, Group
 from ..questions import Question, QuestionError
 from .engine_protocol import EngineLike, ReadoutLike, TimedGroup
 from .evidence import Evidence, Result
@@ -80,6 +80,8 @@ class Processor:
         self._stream = engine.stream(window_groups=settings.window_groups, mode=settings.mode)
         self._last: tuple[int, int] | None = None  # segment and index of the group before
         self._frame_id = ""
+        self._cut_ns = 0  # where the window, or what it shows, begins
+        self._answers: dict[str, tuple[Result, np.ndarray]] = {}  # with the features asked about
         self._must_reset = False  # the stream's groups are of another window
         self._must_start_over = False  # its state may be spoilt
         self._faulty: set[Question] = set()  # failed when last asked: kept out of the batch
@@ -95,6 +97,7 @@ class Processor:
 
     def restart(self) -> None:
         """Begin a new window: what comes next is not contiguous with what was."""
+        self._answers.clear()
         self._last = None
         self._must_reset = True
 
@@ -122,6 +125,16 @@ class Processor:
 
     # -- the steps of a group --------------------------------------------------------------------
 
+    def seen_s(self, encoded: Encoded) -> float:
+        """Return how long the picture has been seen without a cut or a scene change."""
+        return (encoded.t_end_ns - self._cut_ns) / NS
+
+    def withhold(self, encoded: Encoded, question: Question, status: str, reason: str) -> Result:
+        """Return that a question is not asked about a group, and why."""
+        return replace(
+            self._nothing(encoded, question, self._tier(question), reason), status=status
+        )
+
     def encode(self, group: Group) -> Encoded:
         """Take the next group through the vision encoder."""
         self.model_s = 0.0
@@ -131,10 +144,12 @@ class Processor:
         self._last = group.segment, group.index
         self._frame_id = group.frames[1].frame_id
         place = group.t_start_ns, group.t_end_ns, self._frame_id
+        if self._must_reset:
+            self._cut_ns = group.t_start_ns
         try:
             with self._modelling("vision"):
                 features = self._engine.encode([frame.image for frame in group.frames])
-            return Encoded(features, *place, self._jumped(features))
+            return Encoded(features, *place, self._jumped(features, group.t_start_ns))
         except Exception as error:
             self.restart()
             return Encoded(None, *place, fault=f"vision: {_text(error)}")
@@ -183,6 +198,8 @@ class Processor:
         """
         began = self._meter.timer()
         self._faulty.intersection_update(questions)
+        ids = {question.id for question in questions}
+        self._answers = {name: kept for name, kept in self._answers.items() if name in ids}
         self.asks_model = any(self._is_models(question) for question in questions)
         due = [question for question in due if self._is_models(question)]
         if encoded.fault:
@@ -197,11 +214,20 @@ class Processor:
             results = [self._nothing(encoded, question, TIER_VLM, reason) for question in due]
             yield Work(tuple(results), (f"engine, {reason}",))
             return
+        standing = [result for question in due if (result := self._standing(question, encoded))]
+        if standing:
+            self._meter.count("reused", len(standing))
+            yield Work(tuple(standing))
+            stood = {result.question.id for result in standing}
+            due = [question for question in due if question.id not in stood]
         asked = [] if skip else self._affordable(due, self._meter.timer() - began, age_s)
         self.overloaded = len(asked) < len(due) and not skip
         yield Work(put_off=len(due) - len(asked))
         if asked:
-            yield from self._ask(encoded, asked)
+            self._meter.count("asked", len(asked))
+            for work in self._ask(encoded, asked):
+                self._keep(work, encoded)
+                yield work
 
     # -- beside the groups -----------------------------------------------------------------------
 
@@ -249,12 +275,13 @@ class Processor:
         )
         return f"no head {wanted} is loaded for this model (there are: {known or 'none'})"
 
-    def _jumped(self, features: Pooled) -> bool:
+    def _jumped(self, features: Pooled, start_ns: int) -> bool:
         window, limit = self._window(), self._settings.scene_change
         if limit is None or not window:
             return False
         jump = cosine_distance(window[-1].group.mean, features.mean) > limit
         if jump:
+            self._cut_ns = start_ns
             self._meter.count("scene_changes")
         return jump
 
@@ -281,6 +308,36 @@ class Processor:
             self._must_reset = self._must_start_over = False
         self._mend()
         self._stream.append(encoded.features, (encoded.t_start_ns, encoded.t_end_ns))
+
+    def _keep(self, work: Work, encoded: Encoded) -> None:
+        """Remember answers that may stand while the picture does not change."""
+        for result in work.results:
+            self._answers.pop(result.question.id, None)
+            if result.probabilities and result.question.ask == "on_change":
+                self._answers[result.question.id] = result, encoded.features.mean
+
+    def _standing(self, question: Question, encoded: Encoded) -> Result | None:
+        """Return the earlier answer that stands for this group, too, None where it must be asked.
+
+        Compared is what the picture was when the question was asked, so that nothing creeps in.
+        """
+        if question.ask != "on_change" or question.id not in self._answers:
+            return None
+        result, asked_about = self._answers[question.id]
+        t_asked_ns = result.evidence.t_end_ns
+        if (
+            question is not result.question  # it was changed, or taken out and added
+            or encoded.t_end_ns - t_asked_ns >= question.refresh_s * NS
+            or cosine_distance(asked_about, encoded.features.mean) > question.change
+        ):
+            return None
+        evidence = replace(
+            result.evidence,
+            t_end_ns=encoded.t_end_ns,
+            t_asked_ns=t_asked_ns,
+            model=f"{result.evidence.model}+reuse",
+        )
+        return Result(question, evidence, result.probabilities)
 
     def _mend(self) -> None:
         if self._must_start_over:

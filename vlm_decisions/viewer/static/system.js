@@ -12,7 +12,7 @@ const OTHERS = {
 };
 const DROPS = {
   queue: "queue full", catch_up: "to catch up", unusable: "camera unusable", reset: "time reset",
-  late: "late frames", ahead: "stamps ahead", ahead: "frames with a stamp ahead", outdated: "outdated answers",
+  late: "late frames", ahead: "stamps ahead", outdated: "outdated answers",
 };
 const TOTALS = {
   frames: "images", groups: "groups", decisions: "decisions", segments: "windows begun",

@@ -1,0 +1,97 @@
+"""Conditions over answers: what they mean, what is refused, and by which line."""
+
+import pytest
+
+from vlm_decisions.conditions import ConditionError, parse_condition
+from vlm_decisions.questions import Question, QuestionBook, QuestionError
+
+BOOK = """
+- {id: person, text: p}
+- {id: activity, text: a, kind: choice, options: [typing, on phone, idle]}
+- {id: away, text: w}
+"""
+
+
+@pytest.mark.parametrize(("text", "answers", "holds"), [
+    ("person", {"person": "yes"}, True),
+    ("person", {"person": "no"}, False),
+    ("person", {"person": "uncertain"}, None),
+    ("person", {}, None),
+    ("not person", {"person": "no"}, True),
+    ("not person", {"person": "unknown"}, None),
+    ("activity == typing", {"activity": "typing"}, True),
+    ("activity == 'on phone'", {"activity": "on phone"}, True),
+    ("activity != typing", {"activity": "idle"}, True),
+    ("activity != typing", {"activity": "unknown"}, None),
+    ("person and not (activity == typing or away)",
+     {"person": "yes", "activity": "idle", "away": "no"}, True),
+    ("person and away", {"person": "no"}, False),  # whatever away is
+    ("person or away", {"person": "yes"}, True),
+    ("person or away", {"person": "no"}, None),
+    ("not camera_dark", {"camera_dark": "no"}, True),
+])
+def test_what_a_condition_means(text, answers, holds):
+    assert parse_condition(text).holds(answers) is holds
+
+
+@pytest.mark.parametrize("text", [
+    "", " ", "person and", "person & away", "1", "f(person)", "person.x", "person < away",
+    "a == b == c", "__import__('os')", "[person]", "lambda: person", "person if away else person",
+    "(" * 400 + "person" + ")" * 400, "not " * 124 + "person" + "x" * 500, "person\x00", 7,
+])
+def test_what_is_no_condition_is_refused(text):
+    with pytest.raises(ConditionError):
+        parse_condition(text)
+
+
+def test_nothing_is_executed():
+    with pytest.raises(ConditionError, match="may hold question ids"):
+        parse_condition("exit()")
+
+
+@pytest.mark.parametrize(("keys", "words"), [
+    ("when: nobody", "file:5: question 'q': when there is no question 'nobody' .there are: person"),
+    ("when: activity", "file:5: .*'activity' is a choice: compare it, as in activity == .typing."),
+    ("when: activity == flying", "file:5: .*'activity' never answers 'flying' .*typing, on phone"),
+    ("when: person == maybe", "file:5: .*never answers 'maybe' .*yes, no"),
+    ("needs: nobody", "file:5: question 'q': needs there is no question 'nobody'"),
+    ("when: q", "file:5: question 'q': when names itself"),
+    ("when: person or", "file:5: .*when cannot be read at column"),
+    ("ask: sometimes", "ask must be one of always, on_change"),
+    ("min_evidence_s: -1", "min_evidence_s must be from 0"),
+    ("refresh_s: 0", "refresh_s must be above 0"),
+])
+def test_a_wrong_condition_names_its_line(keys, words):
+    with pytest.raises(QuestionError, match=words):
+        QuestionBook.loads(f"{BOOK}- {{id: q, text: q, {keys}}}\n", "file")
+
+
+def test_conditions_that_go_in_a_circle_name_it_and_the_line():
+    text = ("- {id: a, text: a}\n- {id: b, text: b, needs: d}\n- {id: c, text: c, when: a and b}\n"
+            "- id: d\n  text: d\n  when: not c\n")
+    with pytest.raises(QuestionError, match=r"file:2: question 'b': needs goes in a circle: "
+                                            "b -> d -> c -> b"):
+        QuestionBook.loads(text, "file")
+
+
+def test_a_question_may_name_a_later_one_and_a_saved_book_reads_back(tmp_path):
+    book = QuestionBook.loads("- {id: a, text: a, when: b, needs: b, ask: on_change, change: 0.1}\n"
+                              "- {id: b, text: b, min_evidence_s: 2}\n")
+    assert book.get("a").depends_on == ("b",)
+    book.save(tmp_path / "q.yaml")
+    assert tuple(QuestionBook.load(tmp_path / "q.yaml")) == tuple(book)
+
+
+def test_what_others_depend_on_stays():
+    book = QuestionBook.loads(BOOK + "- {id: q, text: q, when: activity == idle, needs: person}\n")
+    with pytest.raises(QuestionError, match="'person': it is in a condition of q"):
+        book.remove("person")
+    with pytest.raises(QuestionError, match="question 'q': when 'activity' never answers 'idle'"):
+        book.replace("activity", options=("typing", "on phone"))
+    with pytest.raises(QuestionError, match="circle: person -> q -> person"):
+        book.replace("person", needs="q")
+    with pytest.raises(QuestionError, match="there is no question 'none'"):
+        book.add(Question("r", "r", when="none"))
+    assert len(book) == 4 and book.get("person").needs is None
+    book.remove("q")
+    book.remove("person")

@@ -1,0 +1,193 @@
+"""What is asked at all: conditions, evidence enough, and answers that stand; simulated time."""
+
+import numpy as np
+import pytest
+from fakes import START_NS, Bench, FakeEngine, person_head
+
+from vlm_decisions.decision import (
+    CAMERA_UNUSABLE,
+    FAULT,
+    NO_IMAGE,
+    NOT_ASKED,
+    NOT_ENOUGH_EVIDENCE,
+    OK,
+    STALE,
+    TIER_HEADS,
+    UNKNOWN,
+    YES,
+)
+from vlm_decisions.frames import NS
+from vlm_decisions.questions import Question, QuestionError
+
+
+def film(bench, seconds, begin_s=0.0):
+    bench.film(begin_s, begin_s + seconds)
+    bench.run(begin_s + seconds)
+
+
+def texts(bench):
+    return [text for _, texts in bench.engine.calls("ask") for text in texts]
+
+
+def test_a_question_whose_condition_does_not_hold_is_not_asked_and_says_so():
+    there = {"person": 0.9}
+    bench = Bench("- {id: person, text: person}\n- {id: typing, text: typing, when: person}",
+                  FakeEngine(answer=lambda text, _: there.get(text, 0.9)), unknown_period_s=1.0)
+    film(bench, 4)
+    assert bench.answers("typing")[0] == UNKNOWN and bench.of("typing")[0].status == NOT_ASKED
+    assert bench.of("typing")[0].reason == "person: is open: 'person' is unknown"
+    assert set(bench.answers("typing")[1:]) == {YES}
+    assert {d.status for d in bench.of("typing")[1:]} == {OK}
+    there["person"] = 0.05
+    asked = texts(bench).count("typing")
+    film(bench, 6, 4)
+    last = bench.of("typing")[-1]
+    assert (last.answer, last.status, last.reason) == (UNKNOWN, NOT_ASKED, "person: does not hold")
+    assert last.age_s < 0.3, "its evidence are the frames for which it was not asked"
+    assert texts(bench).count("typing") <= asked + 2
+    told = [d for d in bench.of("typing")
+            if d.status == NOT_ASKED and d.t_decided_ns > START_NS + 5 * NS]
+    assert 4 <= len(told) <= 6, "said again once a second, not at each group"
+    there["person"] = 0.95
+    film(bench, 2, 10)
+    assert bench.answers("typing")[-1] == YES
+    back = next(d for d in bench.of("typing") if d.t_end_ns > START_NS + 10 * NS and d.status == OK)
+    assert (back.t_end_ns - START_NS) / NS <= 10.75, "due at once, on the group after"
+
+
+def test_needs_means_that_only_a_no_makes_it_meaningless():
+    p = {"door_in_view": 0.5}
+    bench = Bench("- {id: door_in_view, text: door_in_view}\n"
+                  "- {id: door_open, text: door_open, needs: door_in_view}",
+                  FakeEngine(answer=lambda text, _: p.get(text, 0.9)))
+    film(bench, 2)
+    assert set(bench.answers("door_open")) == {YES}  # uncertain whether it is in view
+    p["door_in_view"] = 0.01
+    film(bench, 2, 2)
+    last = bench.of("door_open")[-1]
+    assert (last.status, last.reason) == (NOT_ASKED, "it needs 'door_in_view', which is no")
+
+
+def test_what_is_not_asked_leaves_open_what_depends_on_it():
+    bench = Bench("- {id: a, text: a}\n- {id: b, text: b, when: not a}\n"
+                  "- {id: c, text: c, when: b}")
+    film(bench, 3)
+    assert {d.status for d in bench.of("b")} == {d.status for d in bench.of("c")} == {NOT_ASKED}
+    assert bench.of("c")[-1].reason == "b: is open: 'b' is unknown"
+    assert set(texts(bench)) == {"a"}
+
+
+def test_a_condition_on_the_camera_and_on_a_head(tmp_path):
+    bench = Bench("- {id: person, text: p}\n- {id: q, text: q, when: person and not camera_dark}",
+                  head_paths=(person_head(tmp_path),))
+    bench.camera.shade[:] = (30, 0, 0)
+    film(bench, 2)
+    assert {d.tier for d in bench.of("person")} == {TIER_HEADS}
+    assert bench.answers("q")[-1] == YES
+
+
+def test_conditions_change_while_it_runs_and_what_is_used_stays():
+    bench = Bench("- {id: a, text: a}\n- {id: b, text: b}")
+    film(bench, 1)
+    bench.runtime.replace_question("b", when="not a")
+    film(bench, 2, 1)
+    assert bench.of("b")[-1].status == NOT_ASKED
+    with pytest.raises(QuestionError, match="'a': it is in a condition of b"):
+        bench.runtime.remove_question("a")
+    with pytest.raises(QuestionError, match="there is no question 'nobody'"):
+        bench.runtime.add_question(Question("c", "c", needs="nobody"))
+    with pytest.raises(QuestionError, match="circle"):
+        bench.runtime.replace_question("a", needs="b")
+    bench.runtime.replace_question("b", when=None)
+    film(bench, 2, 3)
+    assert bench.answers("a")[-1] == bench.answers("b")[-1] == YES
+
+
+def test_no_answer_before_the_picture_was_seen_for_long_enough():
+    bench = Bench("- {id: q, text: q, min_evidence_s: 2}\n- {id: now, text: now}",
+                  scene_change=0.05)
+    bench.clock.at(5.99, lambda: bench.camera.shade.__setitem__(slice(None), (90, -60, -60)))
+    film(bench, 10)
+    first = bench.of("q")[0]
+    assert (first.answer, first.status) == (UNKNOWN, NOT_ENOUGH_EVIDENCE)
+    assert first.reason == "seen for 0.1 of 2 s"
+    known = bench.times("q")
+    assert known[0] == 2.125 and bench.times("now")[0] == 0.125
+    # A cut to another scene begins it anew.
+    assert not any(6.0 < t < 8.0 for t in known) and any(t >= 8.0 for t in known)
+    assert bench.runtime.stats().scene_changes == 1
+
+
+ON_CHANGE = "- {id: q, text: q, ask: on_change, change: 0.01, refresh_s: 4}\n- {id: a, text: a}"
+
+
+def test_an_answer_stands_while_the_picture_does_not_change():
+    bench = Bench(ON_CHANGE, scene_change=None)
+    film(bench, 10)
+    assert len(bench.times("q")) == len(bench.times("a")) == 40, "published for every group"
+    assert texts(bench).count("q") == 3, "at first, and after 4 s each"
+    assert texts(bench).count("a") == 40
+    stats = bench.runtime.stats()
+    assert (stats.asked, stats.reused) == (43, 37)
+    for decision in bench.of("q"):
+        asked_s, end_s = ((t - START_NS) / NS for t in (decision.t_asked_ns, decision.t_end_ns))
+        assert asked_s in (0.125, 4.125, 8.125) and 0 <= end_s - asked_s < 4
+        assert decision.model == ("fake" if asked_s == end_s else "fake+reuse")
+        assert decision.age_s < 0.01 and decision.status == OK
+    assert all(d.t_asked_ns == d.t_end_ns for d in bench.of("a"))
+
+
+def test_a_change_asks_at_once_and_one_that_creeps_is_found():
+    engine = FakeEngine(answer=lambda _, vision: 0.9 if vision.mean[0] > 140 else 0.1)
+    bench = Bench(ON_CHANGE, engine, scene_change=None)
+    bench.clock.at(2.99, lambda: bench.camera.shade.__setitem__(slice(None), (60, -40, -40)))
+    film(bench, 6)
+    known = [d for d in bench.of("q") if d.answer != UNKNOWN]
+    assert [d.answer for d in known if d.t_end_ns == START_NS + 3125 * NS // 1000] == [YES]
+    # Each step is below `change`; compared with what was asked about, they add up.
+    creeping = Bench(ON_CHANGE.replace("refresh_s: 4", "refresh_s: 3600"), scene_change=None)
+    for index in range(80):
+        creeping.clock.at(index / 8 - 0.001 if index else 0, lambda k=index: creeping.camera.shade
+                          .__setitem__(slice(None), np.array([1.0, -0.5, -0.5]) * k))
+    film(creeping, 10)
+    assert 2 <= texts(creeping).count("q") <= 20
+
+
+def test_an_answer_does_not_outlive_its_window_its_question_or_a_fault():
+    bench = Bench(ON_CHANGE.replace("refresh_s: 4", "refresh_s: 3600"), scene_change=None)
+    film(bench, 2)
+    assert texts(bench).count("q") == 1
+    film(bench, 2, 3)  # a gap
+    assert texts(bench).count("q") == 2
+    bench.runtime.replace_question("q", text="other")
+    film(bench, 2, 5)
+    assert texts(bench).count("other") == 1
+    bench.runtime.remove_question("q")
+    bench.runtime.add_question(Question("q", "other", ask="on_change", refresh_s=3600.0))
+    film(bench, 1, 7)
+    assert texts(bench).count("other") == 2
+    bench.runtime.replace_question("q", text="overflow")
+    film(bench, 1, 8)
+    assert {d.status for d in bench.of("q")[-4:]} == {FAULT}, "a fault never stands"
+
+
+def test_every_unknown_has_its_status():
+    bench = Bench("- {id: q, text: q}", max_age_s=1.0)
+    bench.run(1)
+    assert {d.status for d in bench.decisions} == {NO_IMAGE}
+    film(bench, 2, 1)
+    assert bench.of("q")[-1].status == OK and bench.of("camera_dark")[-1].status == OK
+    bench.engine.fail["ask"] = RuntimeError("boom")
+    film(bench, 1, 3)
+    assert bench.of("q")[-1].status == FAULT
+    bench.engine.fail.clear()
+    bench.camera.cover = 0
+    film(bench, 3, 4)
+    assert bench.of("q")[-1].status == CAMERA_UNUSABLE
+    bench.camera.cover = None
+    for index in range(24):
+        t_s = 7 + index / 8
+        bench.clock.at(t_s, lambda t_s=t_s: bench.shoot(t_s - 1.5))
+    bench.run(10)
+    assert bench.of("q")[-1].status == STALE
+    assert bench.runtime.ask(Question("now", "n")).status == NO_IMAGE
