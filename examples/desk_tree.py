@@ -1,6 +1,7 @@
 """
 A behaviour tree that acts on what happens at the simulated desk.
 
+    export ROS_DOMAIN_ID=7      # without it the demo claims a domain of its own
     vlm-decisions demo &        # or: ros2 launch vlm_decisions desk.launch.py
     python examples/desk_tree.py
 

@@ -55,5 +55,8 @@ class FakeModel:
         mean = np.full(8, 1.0, np.float32)
         return SimpleNamespace(features=None, mean=mean, max=mean)
 
+    def tokens(self, query) -> int:
+        return 10 + len(query.text)
+
     def stream(self, window_groups: int = 8, mode: str = "stream") -> FakeStream:
         return FakeStream(self, window_groups)

@@ -121,6 +121,10 @@ class FakeEngine:
         mean = frames[1].reshape(-1, 3).mean(axis=0).astype(np.float32)
         return Vision(mean, mean + 1, sum(1 for entry in self.log if entry[0] == "encode"))
 
+    def tokens(self, query):
+        word, _, tokens = query.text.partition(" ")
+        return int(tokens) if word == "tokens" else 10
+
     def stream(self, window_groups, mode):
         self.log.append(("stream", window_groups, mode))
         return FakeStream(self, window_groups)
@@ -183,7 +187,7 @@ class FakeStream:
             middle_s = (timed.t_start_ns + timed.t_end_ns - 2 * self.origin_ns) / (2 * NS)
             engine._spend("pass", engine.append_s, timed.group.serial, middle_s)
         self.done = len(self.history)
-        seconds = engine.ask_s + engine.each_s * len(queries)
+        seconds = engine.ask_s + engine.each_s * sum(engine.tokens(q) for q in queries) / 10
         engine._spend("ask", seconds, tuple(query.text for query in queries))
         for query in queries:
             if "overflow" in query.text:

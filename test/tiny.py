@@ -152,7 +152,15 @@ EXPERTS = {
     "decoder_sparse_step": 1,
     "mlp_only_layers": [],
 }
+QWEN2_5_VL = {
+    **TEXT,
+    "hidden_size": 128,
+    "model_type": "qwen2_5_vl_text",
+    "rope_theta": 10000,
+    "rope_scaling": {"type": "mrope", "mrope_section": [6, 5, 5]},
+}
 FAMILIES = {
+    "qwen2_5_vl": QWEN2_5_VL,
     "qwen3_5": QWEN3_5,
     "qwen3_5_moe": {**QWEN3_5, **EXPERTS, "model_type": "qwen3_5_moe_text"},
     "qwen3_vl": QWEN3_VL,
@@ -167,6 +175,9 @@ def config(family: str = "qwen3_5", **text) -> dict:
     vision = dict(VISION, model_type=family)
     if family.startswith("qwen3_vl"):
         vision["deepstack_visual_indexes"] = [1, 2]
+    if family == "qwen2_5_vl":
+        vision |= {"window_size": 64, "fullatt_block_indexes": [1, 3], "tokens_per_second": 4,
+                   "hidden_act": "silu"}  # fmt: skip
     return {
         "model_type": family,
         "vision_config": vision,
@@ -178,6 +189,11 @@ def config(family: str = "qwen3_5", **text) -> dict:
         "vocab_size": TEXT["vocab_size"],
         "tie_word_embeddings": True,
     }
+
+
+def vision_of(settings: dict) -> dict:
+    """Return the vision tower's settings under mlx-vlm's name for its type."""
+    return {**settings["vision_config"], "model_type": settings["model_type"]}
 
 
 def randomise(model, seed: int = 7, gain: float = 1.6) -> None:
@@ -214,7 +230,10 @@ def write_checkpoint(folder: Path, family: str = "qwen3_5", seed: int = 7, **tex
 
     module = import_module(f"mlx_vlm.models.{family}")
     settings = config(family, **text)
-    model = module.Model(module.ModelConfig.from_dict(json.loads(json.dumps(settings))))
+    parsed = module.ModelConfig.from_dict(json.loads(json.dumps(settings)))
+    parsed.text_config = module.TextConfig.from_dict(settings["text_config"])
+    parsed.vision_config = module.VisionConfig.from_dict(vision_of(settings))
+    model = module.Model(parsed)
     randomise(model, seed)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(settings))
@@ -243,15 +262,20 @@ def moving_frames(n: int, height: int = 96, width: int = 128, seed: int = 0):
     return frames
 
 
-@lru_cache(maxsize=8)
-def tiny_engine(family: str = "qwen3_5", seed: int = 7):
-    """Return an Engine on a small random checkpoint of ``family``, loaded from a folder."""
+@lru_cache(maxsize=16)
+def tiny_engine(family: str = "qwen3_5", seed: int = 7, in_numpy: bool = True):
+    """Return an Engine on a small random checkpoint of ``family``, loaded from a folder.
+
+    in_numpy: as an engine of this size computes on a CPU; else as larger ones and a GPU's do.
+    """
     import tempfile
 
     from vlm_decisions.engine import Engine
+    from vlm_decisions.engine.checkpoint import load
 
     with tempfile.TemporaryDirectory() as folder:
-        return Engine.load(str(write_checkpoint(Path(folder) / "tiny", family, seed)))
+        checkpoint = load(str(write_checkpoint(Path(folder) / "tiny", family, seed)))
+        return Engine(checkpoint, 96 * 128, in_numpy=in_numpy)
 
 
 def encoded(engine, n: int, seed: int = 0, height: int = 96, width: int = 128):

@@ -20,7 +20,7 @@ from vlm_decisions.viewer.board import Board
 from vlm_decisions.viewer.complaints import Complaints
 from vlm_decisions.viewer.pictures import Pictures
 from vlm_decisions.viewer.server import Server
-from vlm_decisions.viewer.source import SourceError
+from vlm_decisions.viewer.source import PageSourceError
 
 
 def decision(question_id: str = "person", answer: str = "yes", p: float = 0.9, **changes: Any
@@ -68,7 +68,7 @@ class BookSource:
     def ask(self, question: Question, timeout_s: float) -> Decision:
         self._act("")
         if "nothing" in question.text:
-            raise SourceError("4 asks are waiting already")
+            raise PageSourceError("4 asks are waiting already")
         return decision("ask", "no", 0.25)
 
     def watch(self, channels: frozenset[str]) -> None:

@@ -2,46 +2,64 @@
 
 from __future__ import annotations
 
-import argparse
-import signal
+import os
 import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from . import __version__
-from .commands import bench, calibrate, check, demo, record, replay, run, study, train, view
+from .commands.signals import INTERRUPTED, interruptible, leave
+
+if TYPE_CHECKING:
+    import argparse
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit code (2 for bad arguments, 1 for what went wrong)."""
-    parser = _parser()
-    options = parser.parse_args(args)
-    command: Callable[[argparse.Namespace], int] = options.run
-    try:
-        with _terminable():
-            return command(options)
-    except KeyboardInterrupt:
-        return 130
-    except (ValueError, OSError, RuntimeError) as error:
-        print(f"vlm-decisions: {error}", file=sys.stderr)
+    """
+    Run the command; return its exit code (2 for bad arguments, 1 for what went wrong).
+
+    Without `args` they are the process's own, which ends here if a signal came.
+    """
+    with interruptible() as interrupt:
+        try:
+            code = _run(args)
+        except BaseException as error:
+            # After a signal, whatever fails does so because of it.
+            code = INTERRUPTED if interrupt.came else _explained(error)
+        code = INTERRUPTED if interrupt.came else code
+        if code == INTERRUPTED and args is None:
+            leave()
+    return code
+
+
+def _run(args: Sequence[str] | None) -> int:
+    _replace_what_cannot_be_shown()
+    options = _parser().parse_args(args)
+    return options.run(options)
+
+
+def _explained(error: BaseException) -> int:
+    """Say what went wrong and return the exit code; raise what is no user's fault."""
+    if isinstance(error, KeyboardInterrupt):
+        return INTERRUPTED
+    if isinstance(error, BrokenPipeError):
+        # Nobody reads the output any more (`| head`); Python would say so once more at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except ImportError as error:
+    if isinstance(error, ImportError):
         print(f"vlm-decisions: {error}\n{_needs(error)}", file=sys.stderr)
         return 1
+    if isinstance(error, (ValueError, OSError, RuntimeError)):
+        print(f"vlm-decisions: {error}", file=sys.stderr)
+        return 1
+    raise error
 
 
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """Let SIGTERM end a command as Ctrl-C does: its processes are ended, its files closed."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+def _replace_what_cannot_be_shown() -> None:
+    """Let a terminal's encoding end no command: what it has no character for is replaced."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="replace")
 
 
 def _needs(error: ImportError) -> str:
@@ -58,7 +76,11 @@ def _needs(error: ImportError) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    from . import __version__
+    from .commands import bench, calibrate, check, demo, record, replay, run, study, train, view
+    from .commands.arguments import Parser
+
+    parser = Parser(
         prog="vlm-decisions", description="Many standing questions about a camera, answered as "
         "probabilities with ages.")
     parser.add_argument("--version", action="version", version=__version__)

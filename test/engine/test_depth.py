@@ -9,15 +9,15 @@ from tiny import encoded, moving_frames, tiny_engine
 from vlm_decisions.frames import Frame
 from vlm_decisions.lab.studies import ladder
 from vlm_decisions.lab.studies.ladder import exits
-from vlm_decisions.questions import Question, QuestionBook
+from vlm_decisions.questions import Question, QuestionBook, QuestionError
 from vlm_decisions.runtime import Runtime
 from vlm_decisions.runtime.smoothing import calibrated
 
 YAML = """\
 - {id: shallow, text: "Is there a cup?", depth: 2, ema: 1.0}
 - {id: deep, text: "Is there a cup?", ema: 1.0}
-- {id: too_deep, text: "Is there a cup?", depth: 99}
 """
+TOO_DEEP = YAML + '- {id: too_deep, text: "Is there a cup?", depth: 99}\n'
 
 
 def test_depth_goes_from_yaml_to_the_engine():
@@ -40,8 +40,9 @@ def test_depth_goes_from_yaml_to_the_engine():
         assert decision.p == pytest.approx(calibrated(question, readout.logits)[0], abs=1e-4)
     # The control: an exit that ran all layers would give the other's answer.
     assert abs(plain[0].p - plain[1].p) > 1e-3
-    refused = last["too_deep"]
-    assert refused.answer == "unknown" and "depth 99" in refused.reason
+    runtime = Runtime(lambda: engine, QuestionBook.loads(TOO_DEEP), clock_ns=lambda: clock[0])
+    with pytest.raises(QuestionError, match="'too_deep': depth 99: .* layers 1 to 6"):
+        runtime.step()
 
 
 def test_the_ladders_exits_are_the_engines():

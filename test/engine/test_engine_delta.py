@@ -111,3 +111,18 @@ def test_strong_decay_does_not_overflow():
     assert np.isfinite(np.array(y)).all()
     assert np.isfinite(np.array(state)).all()
     assert np.abs(np.array(y) - want).max() < 2e-5
+
+
+def test_no_large_matrix_goes_to_numpy(monkeypatch):
+    """Its threads make one of 119 dearer than two of 60 by far, where other processes run."""
+    sizes, inverse = [], delta._inverse
+    monkeypatch.setattr(delta, "_inverse", lambda lower: (
+        sizes.append(lower.shape[-1]) if isinstance(lower, np.ndarray) else None,
+        inverse(lower))[1])
+    for t in (17, 64, 65, 119, 308):
+        given = [mx.array(a.astype(np.float32)) for a in inputs(1, t)]
+        y, _ = scan(*given, chunk=delta.LEAF_CHUNK)
+        want, _ = recurrence(*inputs(1, t))
+        assert np.abs(np.asarray(y) - want).max() < 1e-4
+    assert all(size <= delta.SMALL_CHUNK for size in sizes)
+    assert len(sizes) == (5 if delta.SMALL else 0)

@@ -25,9 +25,12 @@ def many_queries(n, seed=0, depth=None):
     return out
 
 
+@pytest.mark.parametrize("in_numpy", [True, False])
 @pytest.mark.parametrize("family", ALL)
-def test_all_ways_agree(family):
-    report = check(tiny_engine(family))
+def test_all_ways_agree(family, in_numpy):
+    engine = tiny_engine(family, in_numpy=in_numpy)
+    assert engine.decoder.xp.__name__ == ("numpy" if in_numpy else "mlx.core")
+    report = check(engine)
     assert report.ok, "\n".join(map(str, report.margins))
     assert len(report.margins) == 6
     assert str(report).endswith("exactness: exact")
@@ -52,17 +55,18 @@ def test_an_unknown_control_is_refused():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("in_numpy", [True, False])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_batch_size_from_1_to_64(family):
+def test_every_batch_size_from_1_to_64(family, in_numpy):
     """Ragged questions; the small batches are folded into one softmax, the large ones merged."""
-    engine = tiny_engine(family)
+    engine = tiny_engine(family, in_numpy=in_numpy)
     groups, times_s = encoded(engine, 3)
     queries = many_queries(64)
     sample = range(0, 64, 1 if family == "qwen3_5" else 4)
     want = {i: full_sequence(engine, groups, times_s, queries[i]) for i in sample}
     prefix = engine.window(groups, times_s)
     traced = (1, 2, 3, 5, 9, 17, 33, 64)
-    for n in range(1, 65) if family == "qwen3_5" else traced:
+    for n in range(1, 65) if family == "qwen3_5" and in_numpy else traced:
         layers = n in traced
         got = prefix.ask(queries[:n], hidden=layers)
         known = [i for i in sample if i < n]
@@ -87,10 +91,11 @@ def test_images(family):
     assert margin.exact, margin
 
 
+@pytest.mark.parametrize("in_numpy", [True, False])
 @pytest.mark.parametrize("words", [60, 125, 140])
-def test_questions_longer_than_a_chunk(words):
+def test_questions_longer_than_a_chunk(words, in_numpy):
     """Long questions of one row each, and short ones beside them."""
-    engine = tiny_engine()
+    engine = tiny_engine(in_numpy=in_numpy)
     groups, times_s = encoded(engine, 2)
     long = "Is the person " + " ".join(WORDS[i % len(WORDS)] for i in range(words)) + "?"
     queries = [Query(long), Query("Is it a cup?"), Query(long[:-1] + " now?"), QUERIES[-1]]
@@ -100,15 +105,14 @@ def test_questions_longer_than_a_chunk(words):
     assert margin.exact, margin
 
 
+@pytest.mark.parametrize("in_numpy", [True, False])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_sequence_that_begins_another(family):
+def test_a_sequence_that_begins_another(family, in_numpy):
     """Its decision token is a trunk token; the readout rows are then partly on the main line."""
-    import mlx.core as mx
-
     from vlm_decisions.engine.forward import run
     from vlm_decisions.engine.tree import build_tree
 
-    engine = tiny_engine(family)
+    engine = tiny_engine(family, in_numpy=in_numpy)
     groups, times_s = encoded(engine, 2)
     prefix = engine.window(groups, times_s)
     prefix.prefill()
@@ -117,7 +121,6 @@ def test_a_sequence_that_begins_another(family):
 
     def hidden(chosen):
         out = run(engine.decoder, prefix.state, tree=build_tree(chosen), depths=[6] * len(chosen))
-        mx.eval(out.hidden)
         return np.array(out.hidden)
 
     together = hidden(sequences)
@@ -126,9 +129,10 @@ def test_a_sequence_that_begins_another(family):
     assert np.abs(together[1] - together[2]).max() > 0.1
 
 
+@pytest.mark.parametrize("in_numpy", [True, False])
 @pytest.mark.parametrize("family", ALL)
-def test_mixed_depths_in_one_batch(family):
-    engine = tiny_engine(family)
+def test_mixed_depths_in_one_batch(family, in_numpy):
+    engine = tiny_engine(family, in_numpy=in_numpy)
     groups, times_s = encoded(engine, 2)
     depths = [1, 6, 2, 3, None, 5, 1, 4]
     queries = [
@@ -212,12 +216,13 @@ def test_cut_at_a_chunk_boundary(extra):
     assert margin.exact, margin
 
 
+@pytest.mark.parametrize("in_numpy", [True, False])
 @pytest.mark.parametrize("cuts", [[1], [63, 64, 65], [64, 128], [100, 101, 191, 192, 200]])
-def test_a_state_built_in_pieces(cuts):
+def test_a_state_built_in_pieces(cuts, in_numpy):
     """Appends that end inside and at the chunks of 64, in the middle of groups and time stamps."""
     from vlm_decisions.engine.forward import Line, join
 
-    engine = tiny_engine()
+    engine = tiny_engine(in_numpy=in_numpy)
     groups, times_s = encoded(engine, 11)
     queries = many_queries(3, seed=2)
     want = engine.window(groups, times_s).ask(queries, hidden=True)

@@ -91,7 +91,7 @@ def test_a_state_of_two_rows_is_refused_not_reset(stream):
     """mlx-vlm quietly replaces a recurrent state of another batch size by zeros."""
     delta, full = stream.state.layers[0], stream.state.layers[1]
     good = delta.memory
-    delta.memory = mx.stack([good, good])
+    delta.memory = np.stack([good, good])
     with pytest.raises(StateError, match="one copy"):
         stream.ask(ASK)
     delta.memory = None

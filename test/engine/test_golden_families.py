@@ -32,6 +32,8 @@ def write(folder, family):
     }
     mx.save_safetensors(str(folder / "model.safetensors"), weights)
     small_tokenizer().save_pretrained(folder)
+    pixels = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3, "patch_size": 16}
+    (folder / "preprocessor_config.json").write_text(json.dumps(pixels))
     return golden, weights
 
 

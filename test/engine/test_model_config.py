@@ -147,3 +147,16 @@ def test_whether_the_output_is_tied(tmp_path, outer, inner, tied):
     if outer is not None:
         values["tie_word_embeddings"] = outer
     assert read_config(write(tmp_path, values)).tied is tied
+
+
+def test_a_qwen2_5_vl_with_the_language_models_settings_at_the_top(tmp_path):
+    """The form that hubs hold; transformers 5 puts them into text_config."""
+    nested = config("qwen2_5_vl")
+    flat = {**nested, **{k: v for k, v in nested["text_config"].items() if k != "model_type"}}
+    del flat["text_config"]
+    flat |= {"sliding_window": 32768, "use_sliding_window": False, "max_window_layers": 6}
+    got = read_config(write(tmp_path / "a", flat)).values["text_config"]
+    want = read_config(write(tmp_path / "b", nested)).values["text_config"]
+    assert {key: got[key] for key in want if key != "model_type"} == {
+        key: value for key, value in want.items() if key != "model_type"
+    }

@@ -120,3 +120,40 @@ def test_a_packing_that_does_not_fit_its_weights(tmp_path):
     (folder / "config.json").write_text(json.dumps(values))
     with pytest.raises(CheckpointError, match="stated to be packed with 8 bits in groups of 64"):
         Engine.load(str(folder))
+
+
+@pytest.mark.parametrize(
+    ("family", "recipe", "how"),
+    [
+        ("qwen3_5", None, {"q_bits": 4}),
+        ("qwen3_5", None, {"q_bits": 4, "q_group_size": 32, "q_mode": "mxfp4"}),
+        ("qwen3_vl", "mixed_4_8", {}),
+        ("qwen3_5_moe", None, {"q_bits": 8}),
+        ("qwen3_vl_moe", None, {"q_bits": 4}),
+        ("qwen2_5_vl", None, {"q_bits": 4}),
+    ],
+)
+def test_what_mlx_vlms_own_convert_writes(tmp_path, family, recipe, how):
+    from mlx_vlm import convert
+
+    source = write_checkpoint(tmp_path / "source", family, num_hidden_layers=2)
+    pixels = json.loads((source / "preprocessor_config.json").read_text())
+    pixels |= {"image_mean": [0.4] * 3, "image_std": [0.3] * 3}
+    for name in ("preprocessor_config.json", "video_preprocessor_config.json"):
+        (source / name).write_text(json.dumps(pixels))
+    if family == "qwen2_5_vl":  # mlx-vlm reads this family's settings at the top only
+        values = json.loads((source / "config.json").read_text())
+        values |= {**values.pop("text_config"), "model_type": family}
+        (source / "config.json").write_text(json.dumps(values))
+    target = tmp_path / "converted"
+    how |= {"quantize": True, "quant_predicate": recipe, "dtype": "bfloat16"}
+    convert(str(source), str(target), **how)
+    assert json.loads((target / "config.json").read_text())["quantization"]
+    engine = Engine.load(str(target), self_check="refuse", warm=False)
+    assert (engine.dtype, engine.remarks) == ("float32", [])
+    assert engine.settings.mean == (0.4,) * 3
+    groups, times_s = encoded(engine, 2)
+    got = [r.probabilities for r in engine.window(groups, times_s).ask(ASK)]
+    engine.model = packed_model(target)
+    want = [full_sequence(engine, groups, times_s, query).probabilities for query in ASK]
+    assert worst(got, want) < 1e-4

@@ -54,7 +54,14 @@ VISION = {
     "num_position_embeddings": 64,
 }  # fmt: skip
 DEEP = {**VISION, "deepstack_visual_indexes": [0, 2]}
+WINDOWED = {**{k: v for k, v in VISION.items() if k != "num_position_embeddings"},
+            "window_size": 64, "fullatt_block_indexes": [1], "tokens_per_second": 2}
 CONFIGS = {
+    "qwen2_5_vl": ({**{k: v for k, v in TEXT.items() if k != "head_dim"}, "hidden_size": 128,
+                    "use_sliding_window": False,
+                    "rope_parameters": {"rope_type": "default", "rope_theta": 1e4,
+                                        "mrope_section": [6, 5, 5]}},
+                   {**WINDOWED, "out_hidden_size": 128}, False),
     "qwen3_5": ({**TEXT, **DELTA}, VISION, False),
     "qwen3_5_moe": ({**TEXT, **DELTA, **EXPERTS, "shared_expert_intermediate_size": 32},
                     VISION, True),
@@ -124,12 +131,13 @@ def make(family: str, out: Path) -> None:
             folder, dtype=torch.float32, attn_implementation="eager"
         ).eval()
     stored = {"config": np.array(json.dumps(saved)), "shapes": np.array(json.dumps(shapes))}
+    times = {} if family != "qwen2_5_vl" else {"second_per_grid_ts": torch.tensor([2 / FPS])}
     settings = PixelSettings(patch=config.vision_config.patch_size, pixel_budget=1 << 20)
     cut = [patches(group, settings) for group in frames()]
     pixels = torch.from_numpy(np.stack([one for one, _ in cut]))
     rows, columns = cut[0][1]
     grid = torch.tensor([[GROUPS, rows, columns]])
-    template = PromptTemplate(small_tokenizer())
+    template = PromptTemplate(small_tokenizer(), one_block=family == "qwen2_5_vl")
     head = list(template.header_ids)
     for t in times_s():
         head += template.group_ids(t, rows * columns // 4)
@@ -142,7 +150,7 @@ def make(family: str, out: Path) -> None:
             kinds = torch.where(ids == template.pad_id, 2, 0)
             result = model(input_ids=ids, pixel_values_videos=pixels.flatten(0, 1),
                            video_grid_thw=grid, mm_token_type_ids=kinds,
-                           output_hidden_states=True)
+                           output_hidden_states=True, **times)
             # The last of transformers' states has the final norm applied.
             stored[f"layers_{k}"] = np.stack([h[0, -1].numpy() for h in result.hidden_states[1:-1]])
             stored[f"ids_{k}"] = ids[0].numpy().astype(np.int32)

@@ -17,8 +17,8 @@ from vlm_decisions.lab.sim_desk import forward, stage_questions  # noqa: E402
 from vlm_decisions.lab.sim_desk.architecture import fresh_model  # noqa: E402
 from vlm_decisions.lab.sim_desk.checkpoints import Run  # noqa: E402
 from vlm_decisions.lab.sim_desk.corpus import families  # noqa: E402
-from vlm_decisions.lab.sim_desk.language import Asker, Clip  # noqa: E402
-from vlm_decisions.lab.sim_desk.model import adopt, load_stages  # noqa: E402
+from vlm_decisions.lab.sim_desk.language import Asker, DeskClip  # noqa: E402
+from vlm_decisions.lab.sim_desk.model import adopt, load_stages, train_model  # noqa: E402
 from vlm_decisions.lab.sim_desk.scenes import moment  # noqa: E402
 from vlm_decisions.lab.sim_desk.stage_questions import (  # noqa: E402
     Examiner,
@@ -26,7 +26,8 @@ from vlm_decisions.lab.sim_desk.stage_questions import (  # noqa: E402
     soft_loss,
     train_questions,
 )
-from vlm_decisions.lab.sim_desk.strips import GROUPS, Encoded  # noqa: E402
+from vlm_decisions.lab.sim_desk.strips import GROUPS, EncodedStrip  # noqa: E402
+from vlm_decisions.lab.sim_desk.workers import Companion  # noqa: E402
 from vlm_decisions.sim.world import World  # noqa: E402
 
 
@@ -49,8 +50,8 @@ def clips():
         world = World(seed)
         moments = tuple(replace(moment(world, 0.3 + 0.25 * k), since_s=1.0) for k in range(GROUPS))
         features = rng.normal(0, 1, (GROUPS, 20, 128)).astype(np.float16)
-        strip = Encoded(seed, (160, 128), features, moments)
-        found.append(Clip(strip, (3, 4)))
+        strip = EncodedStrip(seed, (160, 128), features, moments)
+        found.append(DeskClip(strip, (3, 4)))
     return found
 
 
@@ -139,6 +140,38 @@ def test_a_run_learns_saves_and_goes_on(small, clips, monkeypatch, tmp_path):
     train_questions(other, tokenizer, Run(tmp_path), 3, 6)
     assert any(not torch.equal(v, first[k])
                for k, v in other.model.language_model.state_dict().items())
+
+
+def test_a_companion_hands_over_gradients():
+    """What it hands over is the gradient at the parameters as they are stepped."""
+    x = torch.nn.Parameter(torch.tensor([4.0]))
+
+    def gradient():
+        return [2 * x.detach()]
+
+    companion, taken = Companion([x], gradient), []
+    try:
+        while len(taken) < 30:
+            if companion.take(lambda found: taken.append(float(found[0]))):
+                x.data -= 0.1 * taken[-1]
+    finally:
+        companion.close()
+    assert taken[0] == 8.0 and abs(taken[-1]) < 0.5 * taken[0]
+
+
+def test_a_companion_that_dies_is_an_error():
+    def gradient():
+        raise SystemExit(1)
+
+    companion = Companion([torch.nn.Parameter(torch.zeros(1))], gradient)
+    companion._process.join()
+    with pytest.raises(RuntimeError, match="has died"):
+        companion.take(lambda found: None)
+
+
+def test_families_that_the_grammar_lacks_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="negations.*it has frame"):
+        train_model(tmp_path / "run", tmp_path / "out", without=("negations",))
 
 
 def test_a_finished_checkpoint_stands_for_the_first_stages(small, tmp_path):

@@ -58,15 +58,15 @@ def strips(groups=16):
     from dataclasses import replace
 
     from vlm_decisions.lab.sim_desk.scenes import Moment
-    from vlm_decisions.lab.sim_desk.strips import Encoded
+    from vlm_decisions.lab.sim_desk.strips import EncodedStrip
     from vlm_decisions.sim.script import State
 
     state = State(person=True, motion="left")
     forwards = tuple(Moment(state, 0.9 - 0.05 * g, 1.0, (-0.2, 0.0), 1.0) for g in range(groups))
     back = tuple(replace(m, state=replace(state, motion="right")) for m in forwards[::-1])
     features = np.arange(groups, dtype=np.float16)[:, None, None] + np.zeros((1, 4, 3), np.float16)
-    return (Encoded(0, (64, 64), features, forwards),
-            Encoded(0, (64, 64), -features[::-1], back))
+    return (EncodedStrip(0, (64, 64), features, forwards),
+            EncodedStrip(0, (64, 64), -features[::-1], back))
 
 
 def test_frames_are_exchanged_within_groups_and_nothing_else_changes():
@@ -79,10 +79,10 @@ def test_frames_are_exchanged_within_groups_and_nothing_else_changes():
 
 
 def test_in_random_order_nobody_goes_anywhere():
-    from vlm_decisions.lab.sim_desk.language import MOTION_FLAGS, Clip, SceneLabels, in_order
+    from vlm_decisions.lab.sim_desk.language import MOTION_FLAGS, DeskClip, SceneLabels, in_order
 
     strip, _ = strips()
-    clip = Clip(strip, tuple(range(8)))
+    clip = DeskClip(strip, tuple(range(8)))
     ordered = SceneLabels.of([clip])
     assert ordered.flag_weights[0, -1, MOTION_FLAGS].min() > 0
     assert ordered.flags[0, -1, MOTION_FLAGS].tolist() == [0, 0, 1, 0]

@@ -13,6 +13,7 @@ from diagnostic_states import GOOD, having
 
 from vlm_decisions.ros.diagnostics import ERROR, OK, WARN, Diagnostics, NodeState, rss_mb
 from vlm_decisions.ros.matching import Link
+from vlm_decisions.runtime.scheduler import Cost
 from vlm_decisions.runtime.statistics import Percentiles
 
 
@@ -40,6 +41,14 @@ def test_what_broke_windows_off_is_shown():
     values = {pair.key: pair.value for pair in status.values}
     assert values["windows broken off, gaps"] == "3"
     assert values["windows broken off, switched"] == "7"
+
+
+def test_what_questions_cost_is_shown_and_which_are_too_dear():
+    costs = {"person": Cost(121, 24.04)}
+    status = report(GOOD, having(costs=costs))["questions"]
+    assert status.values[0].value == "3.9 of 4 Hz, 121 tokens, 24.0 ms"
+    status = report(GOOD, having(costs=costs, overload="too slow for all rates"))["questions"]
+    assert (status.level, status.message) == (WARN, "too slow for all rates")
 
 
 def test_they_say_whose_they_are():
@@ -153,3 +162,14 @@ def test_memory_is_this_process():
         held[at] = 1
     assert 60 < rss_mb() - before_mb < 120
     assert 20 < before_mb < 8000 and len(held) == 80_000_000
+
+
+def test_what_is_to_be_known_of_the_model_is_told():
+    """What was assumed, and a model that cannot keep up: the message says it, not only values."""
+    told = {"device": "cpu", "dtype": "bfloat16", "checked": "self-check passed",
+            "notes": "the model cannot keep up: one group with three questions took 0.90 s"}
+    status = report(GOOD, having(engine=told))["model"]
+    assert status.level == WARN and "cannot keep up" in status.message
+    values = {pair.key: pair.value for pair in status.values}
+    assert values["checked"] == "self-check passed" and values["dtype"] == "bfloat16"
+    assert report(GOOD, having(engine={"device": "cpu"}))["model"].level == OK

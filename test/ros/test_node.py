@@ -766,7 +766,7 @@ def test_simulated_time_without_a_clock_is_told(tmp_path):
         s.peer.start_camera()
         wait_for(lambda: s.node._images)
         assert "nothing publishes /clock" in s.peer.status("image", ERROR).message
-        wait_for(lambda: "ahead of the clock" in s.node.snapshot().runtime.condition)
+        wait_for(lambda: "simulated time has not begun" in s.node.snapshot().runtime.condition)
         s.peer.answered(answer="unknown")
         assert {d.answer for d in s.peer.decisions if d.question_id == "person"} == {"unknown"}
 
@@ -800,3 +800,14 @@ def test_embedded_model_answers_about_its_own_world(tmp_path):
             decision = s.peer.answered(answer=answer, timeout_s=30.0)
             assert decision.model == "sim_desk" and decision.depth > 0
             s.peer.stop_camera()
+
+
+def test_what_the_engine_remarks_is_in_log_and_diagnostics(tmp_path):
+    model = FakeModel()
+    model.remarks, model.tick_s, model.checked = ["pixel settings are assumed"], 0.9, "it passed"
+    with system(tmp_path, factory=lambda *_: model) as s:
+        wait_for(lambda: "notes" in s.node.snapshot().engine)
+        notes = s.node.snapshot().engine["notes"]
+        assert s.node.snapshot().engine["checked"] == "it passed"
+    assert notes.startswith("pixel settings are assumed; the model cannot keep up: one group with ")
+    assert "took 0.90 s, and groups come every 0.25 s" in notes

@@ -311,7 +311,7 @@ def test_a_question_added_now_is_asked_on_the_next_group():
     assert bench.times("old") == [0.125]
 
 
-def test_a_budget_too_small_for_all_asks_the_most_overdue_first():
+def test_a_budget_too_small_for_all_asks_all_in_turn():
     engine = FakeEngine(encode_s=0.01, ask_s=0.02, each_s=0.02)
     bench = Bench(many(12, rate_hz=4.0), engine, tier2_budget_s=0.1)
     bench.film(0, 30)
@@ -324,6 +324,48 @@ def test_a_budget_too_small_for_all_asks_the_most_overdue_first():
     rates = bench.runtime.stats().rates_hz
     assert rates["q0"] == pytest.approx(4 * 4 / 12, abs=0.35)
     assert bench.runtime.stats().skipped > 0
+
+
+def test_where_the_machine_is_too_slow_rates_are_lowered_in_turn_and_it_is_said():
+    """Ten questions that together take 2.3 s: longer than any evidence counts."""
+    book = QuestionBook(
+        [Question(f"q{i}", f"tokens {20 if i else 100}", rate_hz=4.0) for i in range(8)]
+        + [Question("slow", "tokens 20", rate_hz=0.5), Question("mid", "tokens 20", rate_hz=1.0)]
+    )
+    engine = FakeEngine(encode_s=0.01, ask_s=0.05, each_s=0.08)
+    bench = Bench(book, engine)
+    assert bench.runtime.cost(book.get("q0")) is None  # not loaded yet
+    bench.film(0, 60)
+    bench.run(60)
+    ages = [d.age_s for d in bench.decisions if d.tier == TIER_VLM and d.answer != UNKNOWN]
+    assert max(ages) < 2.0
+    for question in book:
+        times = [t for t in bench.times(question.id) if t > 10]
+        assert max(np.diff(times)) < 8.0, f"{question.id} has lost its turn"
+    slow, fast = (len(bench.times(name)) for name in ("slow", "q1"))
+    assert slow >= 0.8 * min(30, fast), "the highest rates are lowered first"
+    assert not any(d.reason.startswith("the evidence") for d in bench.decisions[200:])
+    stats = bench.runtime.stats()
+    assert stats.costs["q0"].tokens == 100 and stats.costs["q1"].tokens == 20
+    assert stats.costs["q0"].ms == pytest.approx(5 * stats.costs["q1"].ms)
+    assert stats.costs["q1"].ms == pytest.approx(160, rel=0.1)
+    said = "too slow for all rates, which are lowered: 10 questions take "
+    assert stats.overload.startswith(said) and "'q0' (100 tokens, " in stats.overload
+    asked = bench.runtime.cost(Question("new", "tokens 300"))  # before it is added
+    assert asked.tokens == 300 and asked.ms == pytest.approx(2400, rel=0.1)
+    # The machine is free again: all rates hold, and nothing is said any more.
+    engine.ask_s, engine.each_s = 0.01, 0.001
+    bench.film(60, 75)
+    bench.run(75)
+    stats = bench.runtime.stats()
+    assert stats.overload == "" and stats.rates_hz["q1"] == pytest.approx(4.0, rel=0.1)
+
+
+def test_a_question_of_a_head_costs_the_language_model_nothing(tmp_path):
+    bench = Bench("- {id: person, text: p}", head_paths=(person_head(tmp_path),))
+    bench.film(0, 1)
+    bench.run(1)
+    assert bench.runtime.stats().costs["person"].tokens == 0
 
 
 def test_smoothing_and_hysteresis_reach_the_decisions():

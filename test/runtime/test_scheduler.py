@@ -1,13 +1,14 @@
 """Which questions are due, on frame time."""
 
 import dataclasses
+import math
 
 import numpy as np
 import pytest
 
 from vlm_decisions.frames import NS
 from vlm_decisions.questions import Question
-from vlm_decisions.runtime.scheduler import CostModel, Scheduler, within_budget
+from vlm_decisions.runtime.scheduler import CostModel, Scheduler
 
 
 def question(name, rate_hz=4.0):
@@ -106,16 +107,16 @@ def test_hasten_keeps_what_was_not_asked_due():
     assert scheduler.due([slow], round(1001.25 * NS)) == [slow]
 
 
-def test_under_a_limit_the_most_overdue_go_first_and_none_starves():
+def test_under_a_limit_the_least_asked_go_first_and_none_starves():
     scheduler = Scheduler()
     all_ = [question(f"q{i}", 4) for i in range(6)] + [question("slow", 1)]
     asked = run(scheduler, all_, groups(60), limit=2)
     counts = {name: len(times) for name, times in asked.items()}
     assert sum(counts.values()) == 2 * 240
     fast = [counts[f"q{i}"] for i in range(6)]
-    assert min(fast) >= 0.9 * max(fast)
-    # Overdue in its own periods: the slow question loses no more than the others.
-    assert counts["slow"] >= 60 * min(fast) / 240 - 2
+    assert min(fast) >= 0.8 * max(fast)
+    # The highest rates are lowered first: the slow question loses nothing.
+    assert counts["slow"] >= 57
     assert max(np.diff(asked["q0"])) < 1.5
 
 
@@ -172,19 +173,14 @@ def test_reset_and_removed_questions_leave_nothing():
 
 def test_cost_model_learns_the_fixed_part():
     cost = CostModel()
-    assert cost.fitting(10.0) == 1  # nothing known: try one
-    cost.note(1, 0.11)
-    assert cost.fitting(0.5) == 4
-    for count in (4, 8, 2, 6):
-        cost.note(count, 0.1 + 0.01 * count)
-    assert cost.fitting(0.2) == 10
-    assert cost.fitting(0.05) == 1
-
-
-def test_within_budget_takes_the_first():
-    due = [question(f"q{i}") for i in range(5)]
-    cost = CostModel()
-    cost.note(5, 0.5)
-    assert within_budget(due, None, cost) == due
-    assert within_budget(due, 0.3, cost) == due[:3]
-    assert within_budget([], 0.3, cost) == []
+    assert cost.fitting([1] * 20, 10.0) == 1 and not cost.known  # nothing known: try one
+    assert math.isnan(cost.of(30).ms) and cost.of(30).tokens == 30
+    cost.note(10, 0.11)
+    assert cost.fitting([10] * 20, 0.5) == 4
+    for tokens in (40, 80, 20, 60):
+        cost.note(tokens, 0.1 + 0.001 * tokens)
+    assert cost.fit() == pytest.approx((0.1, 0.001))
+    assert cost.of(30).ms == pytest.approx(30)
+    assert cost.fitting([10] * 20, 0.2) == 10
+    assert cost.fitting([10] * 20, 0.05) == 1
+    assert cost.fitting([60, 10, 40, 10], 0.2) == 2  # the third is too long

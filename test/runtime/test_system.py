@@ -8,16 +8,19 @@ import math
 
 import pytest
 
+from vlm_decisions.runtime.scheduler import Cost
 from vlm_decisions.runtime.settings import RuntimeSettings
 from vlm_decisions.runtime.statistics import Percentiles, RuntimeStats
 from vlm_decisions.runtime.system import Status, System
 
+NAN = math.nan
 STATS = RuntimeStats(
     frames=100, groups=25, ticks=24, decisions=400, segments=1, scene_changes=2, skipped=3,
     errors=4, dropped={"queue": 5}, queue=1, tick_ms={"total": Percentiles(40.0, 60.0, 25)},
     age_ms={2: Percentiles(60.0, math.nan, 300)}, rates_hz={"person": 3.9}, image_rate_hz=15.0,
     image_age_s=math.inf, condition="", last_error="", model="sim_desk", heads=("person",),
-    breaks={"gaps": 5})
+    breaks={"gaps": 5}, costs={"person": Cost(0, 0.0), "cup": Cost(31, 2.5), "new": Cost(9, NAN)},
+    overload="too slow")
 
 
 def test_what_is_written_is_read():
@@ -26,8 +29,9 @@ def test_what_is_written_is_read():
     read = System.from_json(system.to_json())
     assert read.to_dict() == system.to_dict()
     assert read.counts == {"frames": 100, "groups": 25, "ticks": 24, "decisions": 400,
-                           "segments": 1, "scene_changes": 2, "skipped": 3, "errors": 4,
-                           "gaps": 5}
+                           "segments": 1, "scene_changes": 2, "skipped": 3, "errors": 4}
+    assert read.costs["cup"] == (31, 2.5) and math.isnan(read.costs["new"][1])
+    assert read.overload == "too slow"
     assert read.group_ms == 500.0 and read.max_age_s == 1.5 and read.rates_hz == {"person": 3.9}
     assert read.tick_ms["total"].p95 == 60.0 and math.isnan(read.age_ms["2"].p95)
     assert math.isnan(read.image_age_s)  # no image yet

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from vlm_decisions.decision import Decision
+from vlm_decisions.model_scope import OUT_OF_SCOPE
 from vlm_decisions.questions import MAX_OPTION
 from vlm_decisions.viewer import overlay
 from vlm_decisions.viewer.overlay import draw
@@ -68,9 +69,19 @@ def test_what_is_not_there_hides_little_of_the_picture():
     assert abs((few != source).any(axis=2).sum() - (none != source).any(axis=2).sum()) < 2000
 
 
+@pytest.mark.parametrize("size", [(320, 240), (640, 480), (1920, 1080)])
+def test_a_mark_is_written_across_the_bottom(size):
+    latest = {i: decision(i) for i in IDS[:3]}
+    plain = draw(picture(*size), IDS[:3], latest, NOW_NS)
+    marked = draw(picture(*size), IDS[:3], latest, NOW_NS, mark=OUT_OF_SCOPE)
+    changed = (plain != marked).any(axis=2)
+    assert changed[-1].all() and not changed[:size[1] * 3 // 4].any()
+    assert ink(marked[size[1] * 3 // 4:]) > 100
+
+
 @pytest.mark.parametrize("size", [(1, 1), (16, 16), (33, 97), (96, 8), (160, 120)])
 def test_tiny_images_do_not_break(size):
-    out = draw(picture(*size), IDS, {"question_0": decision()}, NOW_NS)
+    out = draw(picture(*size), IDS, {"question_0": decision()}, NOW_NS, mark="mark")
     assert out.shape == (size[1], size[0], 3)
 
 

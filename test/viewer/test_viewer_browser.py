@@ -20,7 +20,7 @@ from vlm_decisions.runtime.statistics import Percentiles
 from vlm_decisions.runtime.system import Status, System
 from vlm_decisions.viewer.browser import BrowserError, opened
 from vlm_decisions.viewer.server import Server
-from vlm_decisions.viewer.source import CAMERA, OVERLAY
+from vlm_decisions.viewer.source import CAMERA, OVERLAY, PageSourceError
 
 pytestmark = pytest.mark.slow
 WAIT_MS = 60_000
@@ -150,6 +150,17 @@ def test_what_is_wrong_with_a_question_is_said(viewer, page, text, options, name
     assert page.locator(f"[name={field}]").get_attribute("aria-invalid") == "true"
     assert len(viewer.source.book) == 1 and len(viewer.said) == 1
     page.faults.clear()  # the browser notes every reply of 400
+
+
+def test_a_nodes_refusal_is_said_in_the_pages_words(viewer, page):
+    viewer.source.fail = PageSourceError(
+        "question 'person': enter must be above exit: enter is 0.6")
+    row(page, "person").get_by_role("button").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Yes from").fill("0.6")
+    dialog.get_by_role("button", name="Save").click()
+    expect(dialog.get_by_role("alert"), "“Yes from” must be above “No up to”: “Yes from” is 0.6.")
+    page.faults.clear()
 
 
 def test_rate_and_thresholds_are_edited_and_a_question_removed(viewer, page):

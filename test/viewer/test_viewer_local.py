@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 
 import material
 import numpy as np
@@ -19,6 +20,7 @@ from waiting import wait_for
 from websockets.sync.client import connect
 
 from vlm_decisions.frames import Frame
+from vlm_decisions.model_scope import OUT_OF_SCOPE
 from vlm_decisions.questions import Question, QuestionBook
 from vlm_decisions.runtime import Runtime
 from vlm_decisions.runtime.settings import RuntimeSettings
@@ -40,11 +42,11 @@ events:
 class Filmed:
     """A runtime with a fake model, a camera of noise, and the viewer of both."""
 
-    def __init__(self) -> None:
+    def __init__(self, engine: Callable[[], FakeModel] = FakeModel) -> None:
         self.said: list[str] = []
         self.viewer = LocalViewer("film.mp4", self.said.append, port=0)
         self.port = self.viewer.server.port
-        self.runtime = Runtime(FakeModel, QuestionBook(BOOK),
+        self.runtime = Runtime(engine, QuestionBook(BOOK),
                                settings=RuntimeSettings(max_age_s=1.0))
         self._stop = threading.Event()
         self._camera = threading.Thread(target=self._film)
@@ -108,9 +110,24 @@ def test_it_shows_and_acts_as_the_node_does():
         system = wait_for(
             lambda: (lambda s: s if {"vision", "total"} <= s["tick_ms"].keys() else None)(
                 film.call("GET", "/api/state")[1]["system"]))
-        assert system["model"] == "fake"
+        assert system["model"] == "fake" and system["mark"] == ""
         assert system["max_age_s"] == 1.0 and system["counts"]["frames"] > 0
         assert film.said == []
+
+
+def test_a_model_that_cannot_keep_up_is_called_so():
+    """Every answer is older than they may be: nothing is live."""
+    with Filmed(lambda: FakeModel(ask_s=1.2)) as film:
+        def state():
+            return film.call("GET", "/api/state")[1]["state"]
+
+        found = wait_for(lambda: (lambda s: s if s["kind"] == "overloaded" else None)(state()))
+        assert "of 2 unknown" in found["label"] and "every 250 ms" in found["message"]
+        for _ in range(30):
+            assert state()["label"] != "Live"
+            time.sleep(0.1)
+    with Filmed() as film:
+        wait_for(lambda: state()["label"] == "Live")
 
 
 def test_events_over_decisions_are_shown():
@@ -196,6 +213,8 @@ def test_run_opens_the_page():
             return [r for r in state.get("rows", ()) if r["id"] == "ask_1" and r["tier"] == 2]
 
         assert wait_for(answered, 60.0)
+        # sim_desk was asked about a bird.
+        assert call(port, "GET", "/api/state")[1]["system"]["mark"] == OUT_OF_SCOPE
     finally:
         child.terminate()
         child.wait(20)

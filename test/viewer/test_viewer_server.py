@@ -16,7 +16,7 @@ from vlm_decisions.viewer import live as live_module
 from vlm_decisions.viewer import server as server_module
 from vlm_decisions.viewer.bodies import MAX_BODY
 from vlm_decisions.viewer.server import Server, ServerError
-from vlm_decisions.viewer.source import CAMERA, SourceError, Unavailable
+from vlm_decisions.viewer.source import CAMERA, PageSourceError, Unavailable
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +114,7 @@ def test_the_systems_refusals_reach_the_page(viewer):
     viewer.source.fail = Unavailable("/decision_node is not there")
     assert viewer.call("POST", "/api/ask", {"text": "Q?"}) == (
         503, {"error": "/decision_node is not there", "field": None})
-    viewer.source.fail = SourceError("the node is not active")
+    viewer.source.fail = PageSourceError("the node is not active")
     assert viewer.call("POST", "/api/ask", {"text": "Q?"})[0] == 400
     viewer.source.fail = ZeroDivisionError("secret")
     status, reply = viewer.call("POST", "/api/ask", {"text": "Q?"})

@@ -1,36 +1,109 @@
-"""Argument types that several subcommands share."""
+"""The parser and the argument types that subcommands share."""
 
 from __future__ import annotations
 
 import argparse
-from typing import Any
+import re
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+from typing import Any, NoReturn
 
 Commands = Any  # what `ArgumentParser.add_subparsers` returns; argparse has no public name for it
 
 
+class Parser(argparse.ArgumentParser):
+    """A parser that names what was probably meant."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Refuse unknown options first: what else is wrong often follows from them."""
+        if args is not None:
+            self._check_options(args)
+        return super().parse_known_args(args, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        """Print the usage and the message, with what was probably meant; exit with 2."""
+        found = re.search(r"invalid choice: '?([^' ]+)'? \(choose from (.*)\)", message)
+        if found:
+            there = [name.strip(" '") for name in found[2].split(",")]
+            message += _meant(found[1], there)
+        super().error(message)
+
+    def _check_options(self, args: Sequence[str]) -> None:
+        known = list(self._option_string_actions)
+        below = any(isinstance(action, argparse._SubParsersAction) for action in self._actions)
+        for text in args:
+            name = text.partition("=")[0]
+            if text == "--" or below and not text.startswith("-"):
+                return  # what follows is no option, or a subcommand's
+            option = re.fullmatch(r"--?[a-zA-Z][\w-]+", name)
+            if option and not any(one.startswith(name) for one in known):
+                self.error(f"unknown option {name}{_meant(name, known)}")
+
+
 def count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is below 1")
-    return value
+    return whole(text, 1)
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    """Return an argument type: a whole number from `least` on."""
+    return lambda text: whole(text, least)
 
 
 def counts(text: str) -> tuple[int, ...]:
-    numbers = tuple(int(part) for part in text.split(","))
-    if not all(1 <= count <= 1024 for count in numbers):
+    numbers = tuple(whole(part, 1) for part in text.split(","))
+    if max(numbers) > 1024:
         raise argparse.ArgumentTypeError(f"{text}: numbers of questions are 1 to 1024")
     return numbers
 
 
-def positive(text: str) -> float:
-    value = float(text)
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
+def whole(text: str, least: int, most: int | None = None) -> int:
+    """Read a whole number within bounds."""
+    bounds = f"from {least} on" if most is None else f"from {least} to {most}"
+    try:
+        value = int(text)
+    except ValueError:
+        value = least - 1
+    if value < least or most is not None and value > most:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number {bounds}")
     return value
 
 
 def not_negative(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
     if not 0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not a number from 0 on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 on")
     return value
+
+
+def positive(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
+    return value
+
+
+def port(text: str) -> int:
+    return whole(text, 0, 65535)
+
+
+def size(least: int, most: int) -> Any:
+    """Return an argument type: WIDTHxHEIGHT in pixels, each within bounds."""
+    def read(text: str) -> tuple[int, int]:
+        found = re.fullmatch(r"(\d{1,5})[xX](\d{1,5})", text.strip())
+        if not found or not all(least <= int(side) <= most for side in found.groups()):
+            raise argparse.ArgumentTypeError(
+                f"{text!r} is not WIDTHxHEIGHT in pixels, each {least} to {most}, like 640x480")
+        return int(found[1]), int(found[2])
+
+    return read
+
+
+def _meant(name: str, there: Sequence[str]) -> str:
+    near = get_close_matches(name, there, 1, 0.6)
+    return f", did you mean {near[0]}?" if near else ""

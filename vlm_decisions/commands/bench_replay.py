@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from .arguments import Commands, positive
+from .arguments import Commands, count, positive
 
 
 def add(what: Commands) -> None:
@@ -21,7 +21,7 @@ def add(what: Commands) -> None:
     replay.add_argument("--modes", default="stream", metavar="M,M",
                         help="modes: stream, window, recent4, tier1, tier2, "
                              "no_hysteresis, or all [stream]")
-    replay.add_argument("--recent", type=int, default=4, metavar="N",
+    replay.add_argument("--recent", type=count, default=4, metavar="N",
                         help="single frames of the mode recentN [4]")
     replay.add_argument("--latency", choices=("measured", "none"), default="measured",
                         help="of --fast: as measured here, or none [measured]")
@@ -33,7 +33,7 @@ def add(what: Commands) -> None:
     replay.add_argument("--ignore-unknown", action="store_true",
                         help="leave out truth about questions that are not asked")
     replay.add_argument("--limit", type=positive, metavar="S", help="play only so many seconds")
-    replay.add_argument("--rounds", type=int, default=1000, help="of the bootstrap [1000]")
+    replay.add_argument("--rounds", type=count, default=1000, help="of the bootstrap [1000]")
     replay.add_argument("--json", metavar="F")
     replay.add_argument("--html", metavar="F", help="report in one file")
     replay.set_defaults(run=run)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from .arguments import Commands, not_negative, positive
-from .sources import add_sources, count, heads_for, names, recordings_of, refuse_labels
+from .arguments import Commands, at_least, not_negative, positive
+from .sources import add_sources, heads_for, names, recordings_of, refuse_labels
 
 
 def add(commands: Commands) -> None:
@@ -17,7 +17,7 @@ def add(commands: Commands) -> None:
     fit.add_argument("--out", type=Path, metavar="F", help="YAML file to write [the same]")
     fit.add_argument("--heads", type=Path, nargs="+", default=[], metavar="F",
                      help="heads (files or folders) that will answer [the package's]")
-    fit.add_argument("--clips", type=count(6), default=100,
+    fit.add_argument("--clips", type=at_least(6), default=100,
                      help="number of simulated desks, if there are no recordings [%(default)s]")
     fit.add_argument("--skip", type=names, default=[], metavar="ID,ID",
                      help="questions that are not changed")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from .arguments import Commands, positive
+from .arguments import Commands, count, positive, size
 
 
 def add(commands: Commands) -> None:
@@ -15,10 +15,11 @@ def add(commands: Commands) -> None:
     what.add_argument("--topics", metavar="T,T",
                       help="live topics: a camera's images, ...; with what the node decides")
     record.add_argument("--out", required=True, metavar="DIR", help="folder to make (rosbag2 mcap)")
-    record.add_argument("--segments", type=int, default=100, metavar="N",
+    record.add_argument("--segments", type=count, default=100, metavar="N",
                         help="of --sim: scenes of 2 to 4 s [100]")
     record.add_argument("--seed", type=int, default=0, help="of --sim: which desks [0]")
-    record.add_argument("--size", default="640x480", metavar="WxH", help="of --sim [640x480]")
+    record.add_argument("--size", type=size(32, 4096), default=(640, 480), metavar="WxH",
+                        help="of --sim [640x480]")
     record.add_argument("--fps", type=positive, default=16.0, help="of --sim [16]")
     record.add_argument("--raw", action="store_true", help="of --sim: raw images instead of JPEG")
     record.add_argument("--questions", default="desk", metavar="F",
@@ -38,11 +39,8 @@ def _record_sim(options: argparse.Namespace) -> int:
     from ..lab.replay.record_sim import record_sim
     from ..questions import QuestionBook, questions_path
 
-    try:
-        width, height = (int(side) for side in options.size.lower().split("x"))
-    except ValueError:
-        raise ValueError(f"--size must be like 640x480, not {options.size!r}") from None
     book = QuestionBook.load(questions_path(options.questions))
+    width, height = options.size
     made = record_sim(options.out, options.segments, seed=options.seed,
                       facts=tuple(question.id for question in book), width=width, height=height,
                       fps=options.fps, compressed=not options.raw)
@@ -56,6 +54,6 @@ def _record_live(options: argparse.Namespace) -> int:
 
     names = [name.strip() for name in options.topics.split(",") if name.strip()]
     counts = record_live(names, options.out, node=options.node, seconds=options.seconds)
-    for name, count in counts.items():
-        print(f"{name:<40} {count} messages")
+    for name, written in counts.items():
+        print(f"{name:<40} {written} messages")
     return 0

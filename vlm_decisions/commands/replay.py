@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from .arguments import Commands, positive
+from .signals import INTERRUPTED
 
 
 def add(commands: Commands) -> None:
@@ -23,7 +24,7 @@ def add(commands: Commands) -> None:
 def run(options: argparse.Namespace) -> int:
     import json
 
-    from ..ros.programs import replay_camera
+    from ..ros.programs import main as run_node
     from ..sources.bags import Bag
     from ..sources.recording import is_bag
 
@@ -37,4 +38,4 @@ def run(options: argparse.Namespace) -> int:
               "loop": options.loop, "clock": options.clock, "decoded": options.decoded}
     arguments = [part for name, value in values.items()
                  for part in ("-p", f"{name}:={json.dumps(value)}")]
-    return replay_camera(["--ros-args", *arguments])
+    return run_node("replay_camera", ["--ros-args", *arguments], signalled=INTERRUPTED)

@@ -1,17 +1,40 @@
-"""`vlm-decisions run`: the runtime on a webcam or a video file, without ROS."""
+"""`vlm-decisions run`: the runtime on a webcam, a network stream or a video file, without ROS."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
-from .arguments import Commands, positive
+from .arguments import Commands, port, positive
+
+if TYPE_CHECKING:
+    from ..decision import Decision
+    from ..frames import Frame
+    from ..questions import Question, QuestionBook
+    from ..runtime import Runtime
+    from ..sources.source import Source
+    from ..viewer.local import LocalViewer
+
+WINDOW = "vlm_decisions"
+
+END_S, SOON_S = 30.0, 5.0
+"""At the end, and after an interrupt, a slow model has this long to finish the group in work."""
+
+LATE_S = 0.5
+"""Frames of a video file that are later than this are passed over, so that the newest is of now."""
 
 
 def add(commands: Commands) -> None:
-    live = commands.add_parser("run", help="the runtime on a webcam or a video file, without ROS")
-    live.add_argument("--source", required=True, metavar="webcam|FILE",
-                      help="webcam, webcam:N, or a video file")
+    live = commands.add_parser(
+        "run", help="the runtime on a webcam, a stream or a video file, without ROS")
+    live.add_argument("--source", required=True, metavar="webcam|URL|FILE",
+                      help="webcam, webcam:N, rtsp://..., or a video file")
     live.add_argument("--model", default="sim_desk",
                       help="embedded name, local path or hub name [sim_desk]")
     live.add_argument("--questions", metavar="F", default=None,
@@ -21,30 +44,227 @@ def add(commands: Commands) -> None:
     live.add_argument("--log", metavar="F", help="append every decision to F, a JSON object a line")
     live.add_argument("--no-view", action="store_true", help="no window")
     live.add_argument("--viewer", action="store_true",
-                      help="serve a page that shows it (and no window)")
-    live.add_argument("--port", type=int, default=8321, help="of the page [8321]")
+                      help="serve a page that shows it (and no window); it stays until Ctrl-C")
+    live.add_argument("--port", type=port, default=8321, help="of the page [8321]")
     live.add_argument("--seconds", type=positive, default=None, help="stop after so long")
-
-    def run(options: argparse.Namespace) -> int:
-        from .live import run_live
-
-        viewer = None
-        if options.viewer:
-            from ..viewer.local import LocalViewer
-
-            viewer = LocalViewer(options.source, lambda text: print(text, file=sys.stderr),
-                                 port=options.port)
-            print(f"viewer: {viewer.server.url}", flush=True)
-        questions = options.questions or (None if options.ask else "desk")
-        runtime = run_live(options.source, model=options.model, questions=questions,
-                           texts=options.ask, log=options.log, view=not (options.no_view or viewer),
-                           max_s=options.seconds, viewer=viewer)
-        stats = runtime.stats()
-        total = stats.tick_ms.get("total")
-        tick = f", tick p50 {total.p50:.0f} ms, p95 {total.p95:.0f} ms" if total else ""
-        dropped = ", ".join(f"{n} {cause}" for cause, n in stats.dropped.items()) or "none"
-        print(f"{stats.frames} frames, {stats.ticks} of {stats.groups} groups answered, dropped: "
-              f"{dropped}; {stats.decisions} decisions{tick}")
-        return 0
-
     live.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from ..model_scope import scope_warning
+    from ..sources.source import open_source
+
+    frames = open_source(options.source)
+    book = make_book(options.questions or (None if options.ask else "desk"), options.ask)
+    viewer = None
+    if options.viewer:
+        from ..viewer.local import LocalViewer
+
+        viewer = LocalViewer(options.source, _complain, port=options.port)
+        print(f"viewer: {viewer.server.url}", flush=True)
+    warning = scope_warning(options.model, simulated=False)
+    if warning:
+        _complain(f"warning: {warning} (--model)")
+    runtime = run_live(frames, book, model=options.model, log=options.log,
+                       view=not (options.no_view or viewer), max_s=options.seconds, viewer=viewer)
+    stats = runtime.stats()
+    total = stats.tick_ms.get("total")
+    tick = f", tick p50 {total.p50:.0f} ms, p95 {total.p95:.0f} ms" if total else ""
+    dropped = ", ".join(f"{n} {cause}" for cause, n in stats.dropped.items()) or "none"
+    print(f"{stats.frames} frames, {stats.ticks} of {stats.groups} groups answered, dropped: "
+          f"{dropped}; {stats.decisions} decisions{tick}")
+    if frames.shortfall:
+        _complain(f"not all of the video was seen: {frames.shortfall}")
+    return 0
+
+
+def make_book(questions: str | None, texts: Sequence[str]) -> QuestionBook:
+    """Load the standing questions and add one per text, with ids ask_1, ask_2, ..."""
+    from ..questions import Question, QuestionBook, questions_path
+
+    book = QuestionBook.load(questions_path(questions)) if questions else QuestionBook()
+    for number, text in enumerate(texts, 1):
+        book.add(Question(id=f"ask_{number}", text=text))
+    return book
+
+
+def run_live(frames: Source, book: QuestionBook, *, model: str = "sim_desk",
+             log: str | None = None, view: bool = True, max_s: float | None = None,
+             viewer: LocalViewer | None = None) -> Runtime:
+    """Play a source through the runtime at its own pace until it ends, or is interrupted.
+
+    Args:
+        frames: of a webcam, a stream or a video file; a live one is closed at the end.
+        book: the standing questions.
+        model: embedded name, local path or hub name.
+        log: JSONL file to append every decision to.
+        view: show the picture in a window, where there is a display.
+        max_s: stop after so many seconds.
+        viewer: page to show it on; it stays after the end of a file, until `max_s` or an interrupt.
+
+    Returns:
+        The stopped runtime, for its statistics.
+
+    Raises:
+        EngineError, OSError: what cannot be opened, by name.
+    """
+    from ..files import resources
+    from ..model_scope import scope_mark
+    from ..runtime import Runtime
+    from ..runtime.log import DecisionLog
+
+    def load() -> Any:
+        from ..engine.engine import Engine
+
+        return Engine.load(model)
+
+    display = _Display(view, scope_mark(model, simulated=False))
+    writer = DecisionLog(log) if log else None
+    said: set[str] = set()
+
+    def complain(message: str) -> None:
+        if message not in said:  # a repeated fault is reported once
+            said.add(message)
+            _complain(message)
+
+    runtime = Runtime(load, book, on_decision=display.take, on_error=complain,
+                      head_paths=[resources.share_dir() / "heads"])
+    unlisten = runtime.listen(writer.write) if writer else lambda: None
+    runtime.start()
+    patience_s = 0.0  # a model that still loads need not be loaded to its end
+    try:
+        if viewer:
+            viewer.start(runtime, book.events)
+        while not _ready(runtime):  # in turns: an interrupt does not wait for the model
+            pass
+        patience_s = SOON_S
+        with suppress(KeyboardInterrupt):
+            _play(frames, runtime, display, max_s, viewer)
+            # The newest groups are still in work.
+            runtime.wait_idle(2.0)
+            patience_s = END_S
+    finally:
+        if viewer:
+            viewer.stop()
+        if not runtime.stop(patience_s) and patience_s:
+            _complain(f"the model did not end within {patience_s:g} s")
+        unlisten()  # what is answered after that has no log
+        display.close()
+        if writer:
+            writer.close()
+        close = getattr(frames, "close", None)
+        if close is not None:
+            close()
+    return runtime
+
+
+def _ready(runtime: Runtime) -> bool:
+    from ..runtime.runtime import NotReadyError
+
+    try:
+        runtime.wait_ready(0.2)
+    except NotReadyError:
+        return False
+    return True
+
+
+def _play(frames: Source, runtime: Runtime, display: _Display, max_s: float | None,
+          viewer: LocalViewer | None) -> None:
+    from ..frames import NS, Frame
+
+    live = hasattr(frames, "trouble")
+    # Times of a live source are on the steady clock, those of a file begin at 0.
+    start_ns = time.time_ns() - (time.monotonic_ns() if live else 0)
+    end_s = time.monotonic() + (max_s or float("inf"))
+    checked_s, trouble = 0.0, ""
+    while not frames.ended and time.monotonic() < end_s:
+        late_s = (time.time_ns() - start_ns) / NS - LATE_S
+        taken = frames.next() if live else frames.next(max(late_s, 0.0))
+        if time.monotonic() - checked_s > 0.2:
+            checked_s = time.monotonic()
+            runtime.check_freshness()
+        if live and frames.trouble != trouble:
+            trouble = frames.trouble
+            _complain(f"{trouble}; trying again" if trouble else f"{frames.name} is back")
+        if taken is not None:
+            rgb, t_s = taken
+            stamp_ns = start_ns + round(t_s * NS)
+            ahead_s = (stamp_ns - time.time_ns()) / NS
+            if ahead_s < -LATE_S and not live:
+                # It cannot even be decoded at its own pace: it is played more slowly.
+                start_ns += round(-ahead_s * NS)
+                stamp_ns = start_ns + round(t_s * NS)
+            if ahead_s > 0:
+                time.sleep(min(ahead_s, max(0.0, end_s - time.monotonic())))
+            frame = Frame(rgb, stamp_ns, "camera", time.time_ns())
+            runtime.push(frame)
+            if viewer:
+                viewer.frame(frame)
+            display.frame(frame)
+        if display.show(runtime.questions()):
+            return
+    if viewer and time.monotonic() < end_s:
+        print("the video has ended; the page stays until Ctrl-C", flush=True)
+        while time.monotonic() < end_s:
+            time.sleep(0.2)
+            runtime.check_freshness()
+            display.show(runtime.questions())
+
+
+class _Display:
+    """The newest decisions on the terminal and, where there is a display, over the picture."""
+
+    def __init__(self, window: bool, mark: str) -> None:
+        from ..viewer.table import Table
+        from ..viewer.window import Window, possible
+
+        self._window = Window(WINDOW) if window and possible() else None
+        self._mark = mark
+        self._lock = threading.Lock()
+        self._newest: dict[str, Decision] = {}
+        self._times: dict[str, deque[int]] = {}
+        self._frame: Frame | None = None
+        self._table = Table(sys.stdout)
+
+    def take(self, decision: Decision) -> None:
+        """Take a decision, from any thread."""
+        with self._lock:
+            self._newest[decision.question_id] = decision
+            times = self._times.setdefault(decision.question_id, deque(maxlen=12))
+            if decision.t_end_ns and (not times or decision.t_end_ns > times[-1]):
+                times.append(decision.t_end_ns)
+
+    def frame(self, frame: Frame) -> None:
+        """Take the newest frame."""
+        self._frame = frame
+
+    def show(self, questions: Iterable[Question]) -> bool:
+        """Draw; return whether the user closed the window (q or Escape)."""
+        with self._lock:
+            newest = dict(self._newest)
+            rates = {name: (len(t) - 1) * 1e9 / (t[-1] - t[0])
+                     for name, t in self._times.items() if len(t) > 1}
+        self._table.show(newest.values(), None, rates)
+        if self._window is None or self._frame is None:
+            return False
+        if self._window.failed:
+            self._window.close()
+            self._window = None
+            _complain("no window: this display cannot be used; everything else goes on")
+            return False
+        from ..viewer.overlay import draw
+
+        self._window.show(draw(self._frame.image, [q.id for q in questions], newest,
+                               time.time_ns(), mark=self._mark))
+        self._frame = None
+        return self._window.closed
+
+    def close(self) -> None:
+        """Leave the last table standing, close the window."""
+        self._table.done()
+        if self._window is not None:
+            self._window.close()
+
+
+def _complain(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)

@@ -74,17 +74,3 @@ def heads_for(options: argparse.Namespace, engine: Any) -> list[Any]:
     for reason in refused.values():
         print(f"left out: {reason}")
     return heads
-
-
-def count(least: int) -> Any:
-    """Return an argument type: a whole number from `least` on."""
-    def read(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = least - 1
-        if value < least:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} on")
-        return value
-
-    return read

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .arguments import Commands, positive
-from .sources import count, heads_for
+from .arguments import Commands, at_least, positive
+from .sources import heads_for
 
 
 def add(commands: Commands) -> None:
@@ -42,9 +42,9 @@ def _score(what: Commands) -> None:
 def _questions(what: Commands) -> None:
     questions = what.add_parser("questions", help="whether the embedded model understands language")
     questions.add_argument("--model", default="sim_desk")
-    questions.add_argument("--clips", type=count(2), default=200,
+    questions.add_argument("--clips", type=at_least(2), default=200,
                            help="held-out desks [%(default)s]")
-    questions.add_argument("--each", type=count(1), default=6,
+    questions.add_argument("--each", type=at_least(1), default=6,
                            help="questions of every split a desk, on average [%(default)s]")
     questions.add_argument("--json", metavar="F")
 
@@ -92,7 +92,7 @@ def _temporal(what: Commands) -> None:
 def _baseline(what: Commands) -> None:
     baseline = what.add_parser("baseline", help="the model compared with cheaper methods")
     _common(baseline, 400)
-    baseline.add_argument("--test", type=count(20), default=200,
+    baseline.add_argument("--test", type=at_least(20), default=200,
                           help="desks to measure on [%(default)s]")
     baseline.add_argument("--cnn", action=argparse.BooleanOptionalAction, default=None,
                           help="train a small convolutional network [if PyTorch is there]")
@@ -132,7 +132,7 @@ def _mvbench(what: Commands) -> None:
     mvbench.add_argument("--annotations", type=Path, nargs="+", required=True, metavar="F",
                          help="JSON files, one a task")
     mvbench.add_argument("--videos", type=Path, required=True, metavar="DIR")
-    mvbench.add_argument("--frames", type=count(2), default=16, help="of a video [%(default)s]")
+    mvbench.add_argument("--frames", type=at_least(2), default=16, help="of a video [%(default)s]")
     _common(mvbench, None)
 
     def run(options: argparse.Namespace) -> int:
@@ -150,7 +150,7 @@ def _common(parser: argparse.ArgumentParser, clips: int | None, *, heads: bool =
             figure: bool = True) -> None:
     parser.add_argument("--model", default="sim_desk")
     if clips is not None:
-        parser.add_argument("--clips", type=count(2), default=clips,
+        parser.add_argument("--clips", type=at_least(2), default=clips,
                             help="held-out desks [%(default)s]")
         parser.add_argument("--questions", default="desk", metavar="F",
                             help="shipped set or YAML file [desk]")

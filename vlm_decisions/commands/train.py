@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from .arguments import Commands
-from .sources import add_sources, count, names, recordings_of, refuse_labels
+from .arguments import Commands, at_least
+from .sources import add_sources, names, recordings_of, refuse_labels
 
 
 def add(commands: Commands) -> None:
@@ -20,6 +20,9 @@ def add(commands: Commands) -> None:
     model.add_argument("--vision-steps", type=int, default=None)
     model.add_argument("--language-steps", type=int, default=None)
     model.add_argument("--question-steps", type=int, default=None)
+    model.add_argument("--without", type=names, default=[], metavar="negation",
+                       help="leave forms out of the third stage, as a control: negation, synonym, "
+                       "pair, count")
     model.add_argument("--from", type=Path, default=None, dest="begin", metavar="FOLDER",
                        help="checkpoint that replaces the first two stages")
     model.add_argument("--strips", type=int, default=None,
@@ -30,6 +33,7 @@ def add(commands: Commands) -> None:
 
         given = {"vision_steps": options.vision_steps, "language_steps": options.language_steps,
                  "question_steps": options.question_steps, "begin": options.begin,
+                 "without": options.without,
                  "strips": options.strips}
         size = train_model(options.work, options.out,
                            **{name: value for name, value in given.items() if value is not None})
@@ -40,14 +44,14 @@ def add(commands: Commands) -> None:
     heads = what.add_parser("heads", help="Tier 1 heads, on your recordings or on the desk")
     heads.add_argument("--model", default="sim_desk", help="the model they are for [sim_desk]")
     heads.add_argument("--out", type=Path, default=Path("heads"), help="folder [%(default)s]")
-    heads.add_argument("--clips", type=count(20), default=1200,
+    heads.add_argument("--clips", type=at_least(20), default=1200,
                        help="number of simulated desks, if there are no recordings [%(default)s]")
     heads.add_argument("--questions", type=names, default=[], metavar="ID,ID",
                        help="heads to train [all that are labelled]")
     heads.add_argument("--motion", default="", metavar="A:B,C",
                        help="heads that read a window: opposites (approaching:receding) are also "
                        "learnt from clips played backwards")
-    heads.add_argument("--window", type=count(2), default=4, metavar="N",
+    heads.add_argument("--window", type=at_least(2), default=4, metavar="N",
                        help="groups of a motion head's window, 4 a second [%(default)s]")
     heads.add_argument("--replace", action="store_true",
                        help="overwrite heads that were made for another model")

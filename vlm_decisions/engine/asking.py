@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, Final
 
-import mlx.core as mx
 import numpy as np
 
+from .arrays import evaluate
 from .decoder import Decoder
 from .errors import EngineError, GroupError, QueryError
 from .forward import EMPTY_TREE, Line, check_context, join, run
@@ -45,10 +45,16 @@ class Asking:
         fingerprint: str,
         *,
         outer_vision_tokens: bool = False,
+        tokens_per_second: float | None = None,
     ) -> None:
-        """Start with nothing remembered; outer_vision_tokens: see PromptTemplate."""
+        """Start with nothing remembered.
+
+        outer_vision_tokens: see PromptTemplate. tokens_per_second: by how much the time axis of
+        the positions advances in a second, where all groups of a video are one block; None where
+        each has a time stamp in words.
+        """
         self.decoder, self.tokenizer, self.fingerprint = decoder, tokenizer, fingerprint
-        self.outer_vision_tokens = outer_vision_tokens
+        self.outer_vision_tokens, self.tokens_per_second = outer_vision_tokens, tokens_per_second
         self.n_layers = decoder.n_layers
         self._templates: dict[str, PromptTemplate] = {}
         self._questions: dict[tuple, QuestionTokens] = {}
@@ -60,7 +66,10 @@ class Asking:
         """Return the prompt template of the checkpoint for ``video`` or ``image``."""
         if media not in self._templates:
             self._templates[media] = PromptTemplate(
-                self.tokenizer, media=media, outer_vision_tokens=self.outer_vision_tokens
+                self.tokenizer,
+                media=media,
+                outer_vision_tokens=self.outer_vision_tokens,
+                one_block=self.tokens_per_second is not None,
             )
         return self._templates[media]
 
@@ -80,6 +89,10 @@ class Asking:
                 self._questions.clear()
             self._questions[key] = tokens
         return self._questions[key]
+
+    def tokens(self, query: Query, media: str = "video") -> int:
+        """How many tokens a query has, those that all queries share included; raises QueryError."""
+        return len(self.question(query, media).ids)
 
     def questions(
         self, queries: Sequence[Query], max_depth: int | None = None, media: str = "video"
@@ -125,11 +138,11 @@ class Asking:
         line = join(lines)
         if questions is None:
             run(self.decoder, state, line)
-            mx.eval(state.arrays())
+            evaluate(*state.arrays())
             return []
         out = run(self.decoder, state, line, questions.tree, questions.depths, trace=hidden)
         answers = [question.answer_ids for question in questions.tokens]
-        mx.eval(out.hidden, out.trace or [], state.arrays())
+        evaluate(out.hidden, *(out.trace or []), *state.arrays())
         return read(self.decoder, out.hidden, answers, questions.depths, out.trace)
 
     # ---- lines ---------------------------------------------------------------------------------
@@ -140,13 +153,31 @@ class Asking:
         return Line(ids, text_positions(0, np.arange(len(ids))), [], len(ids))
 
     def group_line(
-        self, group: VisionGroup, t_s: float, position: int, media: str = "video"
+        self,
+        group: VisionGroup,
+        t_s: float,
+        position: int,
+        media: str = "video",
+        *,
+        first_s: float = 0.0,
     ) -> Line:
-        """Line of one group that starts at ``position``; raises GroupError for a bad time."""
+        """Line of one group behind ``position``; raises GroupError for a bad time.
+
+        t_s: the group's time. first_s: that of the video's first group.
+        """
         try:
             ids = np.array(self.template(media).group_ids(t_s, group.n_tokens), np.int32)
         except PromptError as error:
             raise GroupError(str(error)) from error
+        if self.template(media).one_block:
+            start = len(self.template(media).header_ids)
+            later = int((t_s - first_s) * self.tokens_per_second + 1e-6)
+            places = group_layout(0, *group.grid, 0) + np.int32(start)
+            places[0] += later
+            end = start + max(later + 1, *group.grid)
+            return Line(
+                ids, places, [(0, group.features, group.deep)], max(0, end - position)
+            )
         before = len(ids) - group.n_tokens - 1
         return Line(
             ids,

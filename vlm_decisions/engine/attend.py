@@ -13,8 +13,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import mlx.core as mx
+import numpy as np
 
 from . import fastmath
+from .arrays import Array, cast, evaluate, joined, module_of, wide
 from .layout import Layout, Rows, Want
 from .state import KVState
 
@@ -24,8 +26,8 @@ SCORE_LIMIT: Final = 1 << 21  # scores computed at once; larger leaf batches go 
 class FullAttention:
     """One full-attention mixer, driven on packed tokens with the weights of an mlx-vlm module.
 
-    module: has q_proj, k_proj, v_proj, o_proj, q_norm, k_norm. gated: whether q_proj also gives
-    an output gate, as in Qwen3.5.
+    module: has q_proj, k_proj, v_proj, o_proj, and perhaps q_norm and k_norm. gated: whether q_proj
+    also gives an output gate, as in Qwen3.5.
     """
 
     def __init__(self, module: Any, *, n_heads: int, n_kv: int, head_dim: int, gated: bool) -> None:
@@ -33,20 +35,23 @@ class FullAttention:
         self.module = module
         self.n_heads, self.n_kv, self.head_dim, self.gated = n_heads, n_kv, head_dim, gated
         self.scale = head_dim**-0.5
+        self.q_norm, self.k_norm = (
+            getattr(module, name, lambda x: x) for name in ("q_norm", "k_norm")
+        )
 
-    def fresh(self, dtype: mx.Dtype) -> KVState:
+    def fresh(self) -> KVState:
         """Return an empty state; its arrays tell the shapes."""
-        shape = (self.n_kv, 0, self.head_dim)
-        return KVState(mx.zeros(shape, dtype), mx.zeros(shape, dtype))
+        empty = np.zeros((self.n_kv, 0, self.head_dim), np.float32)
+        return KVState(empty, empty)
 
-    def __call__(self, x: mx.array, layout: Layout, state: KVState, want: Want) -> mx.array:
+    def __call__(self, x: Array, layout: Layout, state: KVState, want: Want) -> Array:
         """Mix the normed tokens ``x`` (M, D), append the committed ones to ``state``.
 
         Returns the wanted rows. Where only the decisions are, queries are computed and attend for
         those alone.
         """
         m, line, n = self.module, layout.n_line, x.shape[0]
-        k = m.k_norm(m.k_proj(x).reshape(n, self.n_kv, -1))
+        k = self.k_norm(m.k_proj(x).reshape(n, self.n_kv, -1))
         v = m.v_proj(x).reshape(n, self.n_kv, -1)
         k = rotate(k, layout.cos, layout.sin)
         keys, values = state.write(
@@ -57,7 +62,7 @@ class FullAttention:
         if want is Want.DECISIONS:
             rows = layout.decisions()
             q, gate = self._queries(x[rows], layout.cos[rows], layout.sin[rows])
-            out = self._decisions(q, k[line:], v[line:], keys, values, layout).astype(x.dtype)
+            out = cast(self._decisions(q, k[line:], v[line:], keys, values, layout), x.dtype)
         else:
             q, gate = self._queries(x, layout.cos, layout.sin)
             parts = []
@@ -66,25 +71,25 @@ class FullAttention:
             if layout.n_leaf:
                 leaf = (q[line:], k[line:], v[line:], keys, values, layout)
                 few = layout.n_leaf <= keys.shape[1]
-                parts.append(self._folded(*leaf) if few else self._leaves(*leaf).astype(x.dtype))
-            out = _joined(parts)
+                parts.append(self._folded(*leaf) if few else cast(self._leaves(*leaf), x.dtype))
+            out = joined(parts)
         out = out.reshape(out.shape[0], -1)
         if gate is not None:
             out = fastmath.gated(out, gate.reshape(out.shape))
         return m.o_proj(out)
 
     def _queries(
-        self, x: mx.array, cos: mx.array, sin: mx.array
-    ) -> tuple[mx.array, mx.array | None]:
+        self, x: Array, cos: Array, sin: Array
+    ) -> tuple[Array, Array | None]:
         """Rotated queries (n, heads, dim) of the tokens x (n, D), and their output gates."""
         q, gate = self.module.q_proj(x).reshape(x.shape[0], self.n_heads, -1), None
         if self.gated:
-            q, gate = mx.split(q, 2, axis=-1)
-        return rotate(self.module.q_norm(q), cos, sin), gate
+            q, gate = module_of(q).split(q, 2, axis=-1)
+        return rotate(self.q_norm(q), cos, sin), gate
 
     def _dense(
-        self, q: mx.array, keys: mx.array, values: mx.array, mask: mx.array
-    ) -> mx.array:
+        self, q: Array, keys: Array, values: Array, mask: Array
+    ) -> Array:
         """Attention of q (n, heads, dim) to keys (kv, T, dim); mask: (n, C), of the last C keys."""
         n, total = q.shape[0], keys.shape[1]
         if not fastmath.ON_CPU:
@@ -98,44 +103,42 @@ class FullAttention:
         for i in range(0, n, step):
             some = (q[i : i + step] * self.scale).transpose(1, 0, 2)
             some = some.reshape(self.n_kv, -1, self.head_dim)
-            scores = (some @ keys.swapaxes(1, 2)).reshape(self.n_heads, -1, total)
-            weight = fastmath.softmax(scores, mask[i : i + step])
-            out = weight.reshape(self.n_kv, -1, total) @ values
+            out = fastmath.attend(some, keys, values, mask[i : i + step])
             parts.append(out.reshape(self.n_heads, -1, self.head_dim).transpose(1, 0, 2))
             if step < n:
-                mx.eval(parts[-1])  # so that only one piece's scores exist at a time
-        return _joined(parts)
+                evaluate(parts[-1])  # so that only one piece's scores exist at a time
+        return joined(parts)
 
     def _folded(
         self,
-        q: mx.array,
-        k: mx.array,
-        v: mx.array,
-        keys: mx.array,
-        values: mx.array,
+        q: Array,
+        k: Array,
+        v: Array,
+        keys: Array,
+        values: Array,
         layout: Layout,
-    ) -> mx.array:
+    ) -> Array:
         """Return the leaf tokens' outputs, (n_leaf, heads, dim), all of them in one softmax."""
-        keys = mx.concatenate([keys, k.transpose(1, 0, 2)], axis=1)
-        values = mx.concatenate([values, v.transpose(1, 0, 2)], axis=1)
+        keys = joined([keys, k.transpose(1, 0, 2)], axis=1)
+        values = joined([values, v.transpose(1, 0, 2)], axis=1)
         return self._dense(q, keys, values, layout.fold())
 
     def _wide(
-        self, q: mx.array, k: mx.array, v: mx.array, keys: mx.array, values: mx.array
-    ) -> tuple[mx.array, mx.array, mx.array, mx.array, mx.array]:
+        self, q: Array, k: Array, v: Array, keys: Array, values: Array
+    ) -> tuple[Array, Array, Array, Array, Array]:
         """All in float32, q scaled and grouped by the key head it reads (n, kv, group, dim)."""
-        q = (q.astype(mx.float32) * self.scale).reshape(q.shape[0], self.n_kv, -1, self.head_dim)
-        return q, *(a.astype(mx.float32) for a in (k, v, keys, values))
+        q = (wide(q) * self.scale).reshape(q.shape[0], self.n_kv, -1, self.head_dim)
+        return q, *(wide(a) for a in (k, v, keys, values))
 
     def _decisions(
         self,
-        q: mx.array,
-        k: mx.array,
-        v: mx.array,
-        keys: mx.array,
-        values: mx.array,
+        q: Array,
+        k: Array,
+        v: Array,
+        keys: Array,
+        values: Array,
         layout: Layout,
-    ) -> mx.array:
+    ) -> Array:
         """Return the decision tokens' outputs, (N, heads, dim) float32.
 
         Each sees the whole main line (a question that ends in the trunk ends it) and its own path.
@@ -146,8 +149,8 @@ class FullAttention:
             index, mask = layout.ends()
             n, length = index.shape
             shape = (n, length, self.n_kv, self.head_dim)
-            k = mx.take(k, index.reshape(-1), axis=0).reshape(shape).transpose(0, 2, 3, 1)
-            v = mx.take(v, index.reshape(-1), axis=0).reshape(shape).transpose(0, 2, 1, 3)
+            k = k[index.reshape(-1)].reshape(shape).transpose(0, 2, 3, 1)
+            v = v[index.reshape(-1)].reshape(shape).transpose(0, 2, 1, 3)
             out = _merge(shared, _partial(q @ k + mask[:, None, None], v))
         else:
             out = shared[2] / shared[1]
@@ -155,24 +158,24 @@ class FullAttention:
 
     def _leaves(
         self,
-        q: mx.array,
-        k: mx.array,
-        v: mx.array,
-        keys: mx.array,
-        values: mx.array,
+        q: Array,
+        k: Array,
+        v: Array,
+        keys: Array,
+        values: Array,
         layout: Layout,
-    ) -> mx.array:
+    ) -> Array:
         """Return the leaf tokens' outputs, (n_leaf, heads, dim) float32."""
         q, k, v, keys, values = self._wide(q, k, v, keys, values)
         shared = self._context(q, keys, values)
         own = [self._own(q, k, v, rows, layout) for rows in layout.rows]
         out = _merge(
             shared,
-            [mx.take(_joined(parts), layout.back, axis=0) for parts in zip(*own, strict=True)],
+            [joined(list(parts))[layout.back] for parts in zip(*own, strict=True)],
         )
         return out.reshape(q.shape[0], self.n_heads, self.head_dim)
 
-    def _context(self, q: mx.array, keys: mx.array, values: mx.array) -> list[mx.array]:
+    def _context(self, q: Array, keys: Array, values: Array) -> list[Array]:
         """Unnormalised attention of q (n, kv, group, dim) to the shared keys (kv, T, dim)."""
         n, kv, group, dim = q.shape
         step = max(1, SCORE_LIMIT // max(1, self.n_heads * keys.shape[1]))
@@ -183,19 +186,19 @@ class FullAttention:
             shape = (kv, group, some.shape[1] // group, -1)
             pieces.append([part.reshape(shape).transpose(2, 0, 1, 3) for part in piece])
             if step < n:
-                mx.eval(pieces[-1])  # so that only one piece's scores exist at a time
-        return [_joined(parts) for parts in zip(*pieces, strict=True)]
+                evaluate(*pieces[-1])  # so that only one piece's scores exist at a time
+        return [joined(list(parts)) for parts in zip(*pieces, strict=True)]
 
     def _own(
-        self, q: mx.array, k: mx.array, v: mx.array, rows: Rows, layout: Layout
-    ) -> tuple[mx.array, mx.array, mx.array]:
+        self, q: Array, k: Array, v: Array, rows: Rows, layout: Layout
+    ) -> tuple[Array, Array, Array]:
         """Unnormalised attention of leaf tokens to their own question's, (n*L, kv, group, .)."""
         n, length = rows.n, rows.length
         _, kv, group, dim = q.shape
-        q = mx.take(q, rows.index, axis=0).reshape(n, length, kv, group, dim)
+        q = q[rows.index].reshape(n, length, kv, group, dim)
         q = q.transpose(0, 2, 3, 1, 4).reshape(n, kv, group * length, dim)
-        k = mx.take(k, rows.index, axis=0).reshape(n, length, kv, dim).transpose(0, 2, 3, 1)
-        v = mx.take(v, rows.index, axis=0).reshape(n, length, kv, dim).transpose(0, 2, 1, 3)
+        k = k[rows.index].reshape(n, length, kv, dim).transpose(0, 2, 3, 1)
+        v = v[rows.index].reshape(n, length, kv, dim).transpose(0, 2, 1, 3)
         scores = (q @ k).reshape(n, kv, group, length, length) + layout.causal(length)
         top, total, out = _partial(scores.reshape(n, kv, group * length, length), v)
         return tuple(
@@ -206,29 +209,25 @@ class FullAttention:
         )
 
 
-def _partial(scores: mx.array, values: mx.array) -> tuple[mx.array, mx.array, mx.array]:
+def _partial(scores: Array, values: Array) -> tuple[Array, Array, Array]:
     """Maximum, sum of exponentials and weighted values of scores (..., q, t)."""
     top = scores.max(axis=-1, keepdims=True)
     weight = fastmath.exp(scores - top)
     return top, weight.sum(axis=-1, keepdims=True), weight @ values
 
 
-def _merge(a: Sequence[mx.array], b: Sequence[mx.array]) -> mx.array:
+def _merge(a: Sequence[Array], b: Sequence[Array]) -> Array:
     """Attention over both parts, each a (maximum, sum, weighted values) from ``_partial``."""
     (top, total, out), (other_top, other_total, other_out) = a, b
-    best = mx.maximum(top, other_top)
+    best = module_of(top).maximum(top, other_top)
     w, other = fastmath.exp(top - best), fastmath.exp(other_top - best)
     return (w * out + other * other_out) / (w * total + other * other_total)
 
 
-def _joined(parts: Sequence[mx.array]) -> mx.array:
-    return parts[0] if len(parts) == 1 else mx.concatenate(parts, axis=0)
-
-
-def rotate(x: mx.array, cos: mx.array, sin: mx.array) -> mx.array:
+def rotate(x: Array, cos: Array, sin: Array) -> Array:
     """Rotate the first 2F dimensions of x (M, heads, dim) by tables (M, F)."""
     half = cos.shape[-1]
-    cos, sin = cos[:, None].astype(x.dtype), sin[:, None].astype(x.dtype)
+    cos, sin = cast(cos[:, None], x.dtype), cast(sin[:, None], x.dtype)
     a, b, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
     parts = [a * cos - b * sin, b * cos + a * sin]
-    return mx.concatenate(parts + ([rest] if rest.shape[-1] else []), axis=-1)
+    return joined(parts + ([rest] if rest.shape[-1] else []), axis=-1)

@@ -18,6 +18,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 
 _LOG = logging.getLogger(__name__)
@@ -65,19 +66,37 @@ def ensure() -> Blas:
 def use_threads(n: int) -> bool:
     """Let the loaded OpenBLAS use ``n`` threads; False if there is none or the user has chosen.
 
-    The products of a small model are over before a second thread has woken up, and where other
-    processes want the cores, waiting for it costs more than it brings.
+    NumPy's own, if it is another one, is told too. The products of a small model are over before a
+    second thread has woken up, and where other processes want the cores, waiting for it costs more
+    than it brings.
     """
     global _used
     path = ensure().path
-    if path is None or any(os.environ.get(name) for name in _THREADS):
+    if any(os.environ.get(name) for name in _THREADS):
         return False
-    library = ctypes.CDLL(path)
-    if not hasattr(library, "openblas_set_num_threads"):
+    told = [_tell(library, n) for library in (*([path] if path else []), *_numpys())]
+    if path is None or not told[0]:
         return False
-    library.openblas_set_num_threads(n)
     _used = n
     return True
+
+
+def _tell(path: str, n: int) -> bool:
+    """Tell one OpenBLAS how many threads to use; whether it could be told."""
+    library = ctypes.CDLL(path)
+    for prefix, suffix in product(("", "scipy_"), ("", "64_", "_64")):
+        name = f"{prefix}openblas_set_num_threads{suffix}"
+        if hasattr(library, name):
+            getattr(library, name)(n)
+            return True
+    return False
+
+
+def _numpys() -> list[str]:
+    """Return NumPy's own OpenBLAS, where its wheel bundles one."""
+    spec = find_spec("numpy")
+    places = (spec.submodule_search_locations or ()) if spec else ()
+    return [str(p) for place in places for p in Path(place).parent.glob("numpy.libs/*openblas*")]
 
 
 def threads() -> int:

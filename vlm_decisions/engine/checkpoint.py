@@ -224,7 +224,11 @@ def _build(
             f"text_config has no {', '.join(lacking)}"
         )
     try:
-        model = modules.Model(modules.ModelConfig.from_dict(dict(config.values)))
+        whole = modules.ModelConfig.from_dict(dict(config.values))
+        # Some of mlx-vlm's families leave the parts as they are, or read them from the top.
+        whole.text_config = modules.TextConfig.from_dict(config.values["text_config"])
+        whole.vision_config = modules.VisionConfig.from_dict(config.values["vision_config"])
+        model = modules.Model(whole)
     except Exception as error:  # a config of the wrong shape fails in many ways
         raise CheckpointError(
             f"{folder / 'config.json'} does not describe a {family.model_type} model: "

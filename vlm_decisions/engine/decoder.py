@@ -8,7 +8,9 @@ from typing import Any, Protocol
 
 import mlx.core as mx
 import mlx.nn as nn
+import numpy as np
 
+from .arrays import Array, cast, module_of, wide
 from .layout import Layout, Want
 from .positions import Rotary
 from .state import DeltaState, KVState, State
@@ -17,10 +19,10 @@ from .state import DeltaState, KVState, State
 class Mixer(Protocol):
     """What mixes tokens in a layer: full attention or a gated delta rule."""
 
-    def fresh(self, dtype: mx.Dtype) -> KVState | DeltaState:
+    def fresh(self) -> KVState | DeltaState:
         """Return a state of no tokens whose arrays have the model's shapes."""
 
-    def __call__(self, x: mx.array, layout: Layout, state: Any, want: Want) -> mx.array:
+    def __call__(self, x: Array, layout: Layout, state: Any, want: Want) -> Array:
         """Mix (M, D) and move ``state``; return the wanted rows."""
 
 
@@ -32,40 +34,39 @@ class Layer:
     takes away rounding that adds up from layer to layer, at the cost of a few additions.
     """
 
-    before: nn.RMSNorm
+    before: Any
     mixer: Mixer
-    after: nn.RMSNorm
-    mlp: Callable[[mx.array], mx.array]
+    after: Any
+    mlp: Callable[[Array], Array]
 
     def __call__(
-        self, h: mx.array, layout: Layout, state: Any, want: Want = Want.ALL
-    ) -> mx.array:
+        self, h: Array, layout: Layout, state: Any, want: Want = Want.ALL
+    ) -> Array:
         """Run the layer on h (M, D) and return the wanted rows."""
         dtype = self.before.weight.dtype
-        mixed = self.mixer(self.before(h).astype(dtype), layout, state, want)
+        mixed = self.mixer(cast(self.before(h), dtype), layout, state, want)
         if want is Want.NOTHING:
             return mixed
         h = (h if want is Want.ALL else h[layout.decisions()]) + mixed
-        return h + self.mlp(self.after(h).astype(dtype))
+        return h + self.mlp(cast(self.after(h), dtype))
 
 
 class Decoder:
-    """A language model as embedding, layers and readout; built by a family adapter."""
+    """A language model as embedding, layers and readout; built by a family adapter.
 
-    def __init__(
-        self,
-        language: Any,
-        layers: Sequence[Layer],
-        rotary: Rotary,
-    ) -> None:
-        """Take mlx-vlm's language model and the layers that drive its weights."""
+    xp: what it computes with: numpy, or mlx.core.
+    """
+
+    def __init__(self, language: Any, layers: Sequence[Layer], rotary: Rotary) -> None:
+        """Take mlx-vlm's language model, or what it is in NumPy, and layers over its weights."""
         self.language = language
+        self.xp = module_of(language.model.norm.weight)
         self.layers = tuple(layers)
         self.rotary = rotary
         self.max_tokens = language.args.max_position_embeddings
         self.tied = language.args.tie_word_embeddings
         self.dtype = language.model.norm.weight.dtype
-        self.shapes = State([layer.mixer.fresh(self.dtype) for layer in self.layers])
+        self.shapes = State([layer.mixer.fresh() for layer in self.layers])
         self.hidden = language.args.hidden_size
         self.vocab = language.args.vocab_size
 
@@ -78,17 +79,17 @@ class Decoder:
         """Return an empty state for the first ``n_layers`` layers (None: all)."""
         return State([type(layer)() for layer in self.shapes.layers[:n_layers]])
 
-    def embed(self, ids: mx.array) -> mx.array:
+    def embed(self, ids: np.ndarray) -> Array:
         """Embeddings float32 (L, D) of token ids (L,)."""
-        return self.language.model.embed_tokens(ids).astype(mx.float32)
+        return wide(self.language.model.embed_tokens(self.xp.asarray(ids)))
 
-    def answer_logits(self, h: mx.array, answer_ids: mx.array) -> mx.array:
+    def answer_logits(self, h: Array | np.ndarray, answer_ids: np.ndarray) -> Array:
         """Logits float32 (N, k) of each row's own answers: h (N, D), answer_ids (N, k)."""
-        h = self.language.model.norm(h).astype(mx.float32)
-        rows = self._output_rows(answer_ids).astype(mx.float32)  # (N, k, D)
+        h = wide(self.language.model.norm(self.xp.asarray(h)))
+        rows = wide(self._output_rows(self.xp.asarray(answer_ids)))  # (N, k, D)
         return (rows @ h[:, :, None])[..., 0]
 
-    def _output_rows(self, ids: mx.array) -> mx.array:
+    def _output_rows(self, ids: Array) -> Array:
         if self.tied:
             return self.language.model.embed_tokens(ids)
         head = self.language.lm_head

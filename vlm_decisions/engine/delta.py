@@ -22,11 +22,15 @@ import mlx.core as mx
 import numpy as np
 
 from . import fastmath
+from .arrays import Array, cast, contiguous, joined, module_of, rms_norm, wide
 from .layout import HIDDEN, Layout, Want
 from .state import DeltaState
 
 CHUNK: Final = 64  # longest chunk of the main line
 SMALL: Final = 1 << 16  # values of q up to which starting MLX's operations costs more than they do
+# Longest chunk that numpy computes. From matrices of about 100 on its BLAS and LAPACK use all
+# cores, and on a busy machine waiting for them takes hundreds of times as long as the work.
+SMALL_CHUNK: Final = 64
 LEAF_CHUNK: Final = 128  # longest chunk of a question; longer ones carry a state of their own
 
 
@@ -39,32 +43,33 @@ class DeltaNet:
         self.k_heads, self.v_heads = module.num_k_heads, module.num_v_heads
         self.k_dim, self.v_dim = module.head_k_dim, module.head_v_dim
         self.kernel = module.conv_kernel_size
-        self.taps = mx.contiguous(module.conv1d.weight[:, :, 0].T)  # (kernel, channels)
-        self.rate = mx.exp(module.A_log.astype(mx.float32))
+        self.taps = contiguous(module.conv1d.weight[:, :, 0].T)  # (kernel, channels)
+        xp = module_of(self.taps)
+        self.rate = xp.exp(wide(module.A_log))
         # Unit length, and 1/sqrt(dim) once more for the queries.
-        self.k_scale = mx.full((self.k_dim,), self.k_dim**-0.5)
-        self.q_scale = mx.full((self.k_dim,), 1.0 / self.k_dim)
+        self.k_scale = xp.full((self.k_dim,), self.k_dim**-0.5, xp.float32)
+        self.q_scale = xp.full((self.k_dim,), 1.0 / self.k_dim, xp.float32)
 
-    def fresh(self, dtype: mx.Dtype) -> DeltaState:
+    def fresh(self) -> DeltaState:
         """Return an empty state; its arrays tell the shapes."""
         return DeltaState(
-            mx.zeros((self.v_heads, self.v_dim, self.k_dim), mx.float32),
-            mx.zeros((self.kernel - 1, self.module.conv_dim), dtype),
+            np.zeros((self.v_heads, self.v_dim, self.k_dim), np.float32),
+            np.zeros((self.kernel - 1, self.module.conv_dim), np.float32),
         )
 
-    def __call__(self, x: mx.array, layout: Layout, state: DeltaState, want: Want) -> mx.array:
+    def __call__(self, x: Array, layout: Layout, state: DeltaState, want: Want) -> Array:
         """Mix the normed tokens ``x`` (M, D), move ``state`` past the committed ones.
 
         Returns the wanted rows.
         """
-        m, commit, line = self.module, layout.n_commit, layout.n_line
+        m, commit, line, xp = self.module, layout.n_commit, layout.n_line, module_of(x)
         raw = m.in_proj_qkv(x)
-        decay = -self.rate * mx.logaddexp(m.in_proj_a(x).astype(mx.float32) + m.dt_bias, 0)
-        strength = fastmath.sigmoid(m.in_proj_b(x).astype(mx.float32))
+        decay = -self.rate * xp.logaddexp(wide(m.in_proj_a(x)) + m.dt_bias, 0)
+        strength = fastmath.sigmoid(wide(m.in_proj_b(x)))
         window = state.window
         if window is None:
-            window = mx.zeros((self.kernel - 1, raw.shape[1]), raw.dtype)
-        inputs = mx.concatenate([window, raw], axis=0)
+            window = xp.zeros((self.kernel - 1, raw.shape[1]), raw.dtype)
+        inputs = joined([window, raw])
 
         mixed = fastmath.conv_silu(inputs, self.taps, layout.before(self.kernel))
         tokens = (*self._heads(mixed), decay, strength)
@@ -76,24 +81,24 @@ class DeltaNet:
             outputs.append(y[0])
             if commit:
                 state.memory = memories[0]
-                state.window = mx.contiguous(inputs[commit : commit + self.kernel - 1])
+                state.window = contiguous(inputs[commit : commit + self.kernel - 1])
             if memories:
                 memory = memories[-1]
         if want is Want.NOTHING:
             return x[:0]
         if layout.n_leaf:
             outputs.append(self._leaves([a[line:] for a in tokens], memory, layout))
-        y = outputs[0] if len(outputs) == 1 else mx.concatenate(outputs, axis=0)
+        y = joined(outputs)
         if want is Want.DECISIONS:
             y, x = y[layout.decisions()], x[layout.decisions()]
         z = m.in_proj_z(x).reshape(y.shape)
-        y = mx.fast.rms_norm(y.astype(x.dtype), m.norm.weight, m.norm.eps)
-        y = fastmath.swiglu(z.astype(mx.float32), y.astype(mx.float32)).astype(x.dtype)
+        y = rms_norm(cast(y, x.dtype), m.norm.weight, m.norm.eps)
+        y = cast(fastmath.swiglu(wide(z), wide(y)), x.dtype)
         return m.out_proj(y.reshape(y.shape[0], -1))
 
     def _leaves(
-        self, tokens: Sequence[mx.array], memory: mx.array | None, layout: Layout
-    ) -> mx.array:
+        self, tokens: Sequence[Array], memory: Array | None, layout: Layout
+    ) -> Array:
         """Return the leaf tokens' outputs, (n_leaf, value heads, value dim).
 
         tokens: queries, keys, values, decay and strength of the leaf tokens.
@@ -101,50 +106,53 @@ class DeltaNet:
         outputs = []
         for rows in layout.rows:
             own = (
-                mx.take(a, rows.index, axis=0).reshape(rows.n, rows.length, *a.shape[1:])
+                a[rows.index].reshape(rows.n, rows.length, *a.shape[1:])
                 for a in tokens
             )
             y, _ = scan(*own, memory, chunk=LEAF_CHUNK)
             outputs.append(y.reshape(rows.n * rows.length, self.v_heads, self.v_dim))
-        y = outputs[0] if len(outputs) == 1 else mx.concatenate(outputs, axis=0)
-        return mx.take(y, layout.back, axis=0)
+        return joined(outputs)[layout.back]
 
-    def _heads(self, x: mx.array) -> tuple[mx.array, mx.array, mx.array]:
+    def _heads(self, x: Array) -> tuple[mx.array, mx.array, Array]:
         """Split (M, channels) into normalised q, k and v, each float32 (M, heads, dim)."""
-        q, k, v = mx.split(x, [self.k_heads * self.k_dim, 2 * self.k_heads * self.k_dim], axis=-1)
+        xp, keys = module_of(x), self.k_heads * self.k_dim
+        q, k, v = xp.split(x, [keys, 2 * keys], axis=-1)
         q = q.reshape(-1, self.k_heads, self.k_dim)
         k = k.reshape(-1, self.k_heads, self.k_dim)
-        v = v.reshape(-1, self.v_heads, self.v_dim).astype(mx.float32)
+        v = wide(v.reshape(-1, self.v_heads, self.v_dim))
         eps = 1e-6 / self.k_dim
-        q = mx.fast.rms_norm(q.astype(mx.float32), self.q_scale, eps)
-        k = mx.fast.rms_norm(k.astype(mx.float32), self.k_scale, eps)
+        q = rms_norm(wide(q), self.q_scale, eps)
+        k = rms_norm(wide(k), self.k_scale, eps)
         if self.v_heads != self.k_heads:
-            q, k = (mx.repeat(a, self.v_heads // self.k_heads, axis=1) for a in (q, k))
+            q, k = (xp.repeat(a, self.v_heads // self.k_heads, axis=1) for a in (q, k))
         return q, k, v
 
 
 def scan(
-    q: mx.array,
-    k: mx.array,
-    v: mx.array,
-    decay: mx.array,
-    strength: mx.array,
-    memory: mx.array | None,
+    q: Array,
+    k: Array,
+    v: Array,
+    decay: Array,
+    strength: Array,
+    memory: Array | None,
     *,
     chunk: int,
     ends: Sequence[int] = (),
-) -> tuple[mx.array, list[mx.array]]:
+) -> tuple[mx.array, list[Array]]:
     """Gated delta rule over rows that all start from the same memory.
 
     q, k: (B, T, H, K); v: (B, T, H, V); decay (log), strength: (B, T, H); memory: (H, V, K) or
     None for zeros. All float32. Returns y (B, T, H, V) and the memories (H, V, K) after ``ends``
     tokens (rising numbers; only where B is 1).
     """
+    if isinstance(q, np.ndarray):
+        return _scan(np, q, k, v, decay, strength, memory, chunk, ends)
     if not fastmath.ON_CPU or q.size > SMALL:
         return _scan(mx, q, k, v, decay, strength, memory, chunk, ends)
     given = (q, k, v, decay, strength, memory)
     mx.eval([a for a in given if a is not None])
-    y, memories = _scan(np, *(None if a is None else np.asarray(a) for a in given), chunk, ends)
+    arrays = (None if a is None else np.asarray(a) for a in given)
+    y, memories = _scan(np, *arrays, min(chunk, SMALL_CHUNK), ends)
     return mx.array(y), [mx.array(one) for one in memories]
 
 
@@ -229,7 +237,7 @@ def _later(xp: Any, size: int) -> Any:
 
 
 @lru_cache(maxsize=256)
-def _below(size: int) -> tuple[mx.array, mx.array]:
+def _below(size: int) -> tuple[mx.array, Array]:
     """Ones below the diagonal, and on it."""
     ones = np.ones((size, size), np.float32)
     return mx.array(np.tril(ones, -1)), mx.array(np.eye(size, dtype=np.float32))

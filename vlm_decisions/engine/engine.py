@@ -10,19 +10,22 @@ from typing import Final
 import mlx.core as mx
 import numpy as np
 
-from . import allocator, blas
+from . import allocator, blas, fastmath, numpy_modules
 from . import checkpoint as checkpoints
 from .asking import Asking, Prefix, Questions
 from .errors import CheckpointError, FrameError, GroupError
+from .families import as_it_is
 from .pixels import check_frame, read_settings
 from .prompt import PromptError
 from .readout import Query, Readout
 from .self_check import SelfCheck
 from .self_check import self_check as check_engine
 from .stream import Stream
-from .vision import VisionEncoder, VisionGroup
+from .vision import VisionGroup
 
-SMALL: Final = 512  # hidden size below which one BLAS thread is faster than several
+# Hidden size below which a pass is mostly not arithmetic: then NumPy is faster than MLX on a CPU,
+# and one BLAS thread than several.
+SMALL: Final = 512
 DTYPES: Final = ("float32", "bfloat16", "float16")
 SELF_CHECKS: Final = ("refuse", "warn", "off")
 _LOG = logging.getLogger(__name__)
@@ -44,25 +47,42 @@ class Engine(Asking):
         pixel_budget: int | None = None,
         *,
         outer_vision_tokens: bool = False,
+        in_numpy: bool | None = None,
     ) -> None:
-        """Drive ``checkpoint``; use ``Engine.load`` to get one by name."""
+        """Drive ``checkpoint``; use ``Engine.load`` to get one by name.
+
+        in_numpy: whether to compute with NumPy instead of MLX (None: if small, and on a CPU).
+        """
         self.checkpoint, self.name = checkpoint, checkpoint.name
         self.model = checkpoint.model
         family = checkpoint.family
+        allocator.keep_freed_memory()
+        small = checkpoint.model.language_model.args.hidden_size < SMALL
+        if small:
+            blas.use_threads(1)
+        if in_numpy is None:
+            in_numpy = small and fastmath.ON_CPU
+        view = numpy_modules.in_numpy if in_numpy and numpy_modules.can(self.model) else as_it_is
         super().__init__(
-            family.decoder(self.model),
+            family.decoder(self.model, view),
             checkpoint.tokenizer,
             checkpoint.fingerprint,
             outer_vision_tokens=outer_vision_tokens,
+            tokens_per_second=(
+                self.model.config.vision_config.tokens_per_second if family.one_block else None
+            ),
         )
         self.settings = read_settings(
-            checkpoint.folder, self.model.config.vision_config, pixel_budget
+            checkpoint.folder,
+            self.model.config.vision_config,
+            pixel_budget,
+            mean=family.pixel_mean,
+            std=family.pixel_std,
         )
         self.pixel_budget = self.settings.pixel_budget
-        allocator.keep_freed_memory()
-        if self.decoder.hidden < SMALL:
-            blas.use_threads(1)
-        self.vision = VisionEncoder(self.model.vision_tower, self.settings, self.fingerprint)
+        self.vision = family.vision(
+            self.model.vision_tower, self.settings, self.fingerprint, view
+        )
         self.dtype = str(self.decoder.dtype).removeprefix("mlx.core.")
         self.device = "cpu" if mx.default_device() == mx.cpu else "gpu"
         self.tick_s: float | None = None
@@ -168,7 +188,7 @@ class Engine(Asking):
         lines = [self.header_line("video")]
         position = lines[0].advance
         for group, t_s in zip(groups, times_s, strict=True):
-            lines.append(self.group_line(group, t_s, position))
+            lines.append(self.group_line(group, t_s, position, first_s=times_s[0]))
             position += lines[-1].advance
         return Prefix(self, lines, "video")
 

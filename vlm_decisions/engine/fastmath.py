@@ -18,6 +18,7 @@ import mlx.core as mx
 import numpy as np
 
 from . import blas
+from .arrays import Array
 
 ON_CPU: Final = mx.default_device() == mx.Device(mx.cpu)
 BLOCK: Final = 1 << 15  # elements: 128 KiB of float32
@@ -25,9 +26,10 @@ PARALLEL: Final = 8  # blocks from which on several threads share them
 LAZY: Final = 1 << 11  # elements up to which evaluating costs more than it saves
 # Exponentials below this become 0: denormal numbers make the products after them very slow.
 TINY: Final = np.float32(1e-30)
+LOG_TINY: Final = np.float32(np.log(1e-30))
 
 
-def exp(x: mx.array) -> mx.array:
+def exp(x: Array) -> Array:
     """Return e to the x, and in float32 0 where that is below 1e-30."""
 
     def block(out: np.ndarray, x: np.ndarray) -> None:
@@ -40,12 +42,12 @@ def exp(x: mx.array) -> mx.array:
     return mx.maximum(mx.exp(x) - TINY.item(), 0) if x.dtype == mx.float32 else mx.exp(x)
 
 
-def sigmoid(x: mx.array) -> mx.array:
+def sigmoid(x: Array) -> Array:
     """Return 1 / (1 + exp(-x))."""
     return _blocks(_sigmoid, x) if _cpu(x) else mx.sigmoid(x)
 
 
-def gated(x: mx.array, gate: mx.array) -> mx.array:
+def gated(x: Array, gate: Array) -> Array:
     """Return x * sigmoid(gate)."""
 
     def block(out: np.ndarray, x: np.ndarray, gate: np.ndarray) -> None:
@@ -55,12 +57,12 @@ def gated(x: mx.array, gate: mx.array) -> mx.array:
     return _blocks(block, x, gate) if _cpu(x, gate) else _gated(x, gate)
 
 
-def silu(x: mx.array) -> mx.array:
+def silu(x: Array) -> Array:
     """Return x * sigmoid(x)."""
     return _blocks(_silu, x) if _cpu(x) else _gated(x, x)
 
 
-def swiglu(gate: mx.array, up: mx.array) -> mx.array:
+def swiglu(gate: Array, up: Array) -> Array:
     """Return silu(gate) * up."""
 
     def block(out: np.ndarray, gate: np.ndarray, up: np.ndarray) -> None:
@@ -70,7 +72,7 @@ def swiglu(gate: mx.array, up: mx.array) -> mx.array:
     return _blocks(block, gate, up) if _cpu(gate, up) else _swiglu(gate, up)
 
 
-def gelu_tanh(x: mx.array) -> mx.array:
+def gelu_tanh(x: Array) -> Array:
     """GELU in its tanh form (the vision tower's)."""
 
     def block(out: np.ndarray, x: np.ndarray) -> None:
@@ -85,45 +87,69 @@ def gelu_tanh(x: mx.array) -> mx.array:
     return _blocks(block, x) if _cpu(x) else _gelu_tanh(x)
 
 
-def gelu(x: mx.array) -> mx.array:
+def gelu(x: Array) -> Array:
     """GELU with the error function."""
+    if isinstance(x, np.ndarray):
+        return np.asarray(gelu(mx.array(x)))  # NumPy has no error function
     return x * (1 + mx.erf(x * 0.7071067811865476)) * 0.5
 
 
-def softmax(scores: mx.array, mask: mx.array) -> mx.array:
+def softmax(scores: Array, mask: Array | None = None) -> Array:
     """Softmax over the last axis, ``mask`` added to its last columns first.
 
-    scores: (..., R, T). mask: float32 (R, C) with C at most T. A weight below 1e-30 times the
-    largest becomes 0.
+    scores: (..., R, T). mask: float32 (R, C) with C at most T. On the CPU a weight below 1e-30
+    times the largest is raised to that.
     """
-    width = scores.shape[-1] - mask.shape[-1]
-    if not _cpu(scores, mask):
-        hidden = mx.concatenate([scores[..., :width], scores[..., width:] + mask], axis=-1)
-        return mx.softmax(hidden, axis=-1, precise=True)
-    scores = mx.contiguous(scores)
-    mx.eval(scores, mask)
-    rows, columns = scores.shape[-2:]
-    inputs, hide = np.asarray(scores).reshape(-1, rows, columns), np.asarray(mask)
-    out = np.empty(inputs.shape, np.float32)
-    step = max(1, BLOCK // (columns * len(inputs)))
+    if not _cpu(scores, *(() if mask is None else (mask,))):
+        if mask is not None:
+            width = scores.shape[-1] - mask.shape[-1]
+            last = scores[..., width:] + mask
+            scores = mx.concatenate([scores[..., :width], last], axis=-1)
+        return mx.softmax(scores, axis=-1, precise=True)
+    (whole,), (hide,) = _in_numpy(scores), [None] if mask is None else _in_numpy(mask)
+    out = whole if whole is scores else whole.copy()  # MLX's memory is not ours to change
+    return _as(_softmax(out, hide), scores)
+
+
+def attend(q: Array, keys: Array, values: Array, mask: Array) -> Array:
+    """Softmax of q @ keys, with ``mask`` added to the last columns, times values.
+
+    q: (kv, G * R, D), scaled: G heads of R tokens read one key head. keys, values: (kv, T, D).
+    mask: float32 (R, C) with C at most T. Returns (kv, G * R, D).
+    """
+    scores = q @ keys.swapaxes(1, 2)
+    shape = (-1, mask.shape[0], keys.shape[1])
+    if not isinstance(q, np.ndarray):
+        return softmax(scores.reshape(shape), mask).reshape(scores.shape) @ values
+    _softmax(scores.reshape(shape), mask, norm=False)
+    out = scores @ values
+    out /= scores.sum(axis=-1, keepdims=True)
+    return out
+
+
+def _softmax(y: np.ndarray, hide: np.ndarray | None, *, norm: bool = True) -> np.ndarray:
+    """Softmax of (..., R, T) in place; without ``norm`` the weights do not add up to 1."""
+    rows, columns = y.shape[-2:]
+    parts = y.reshape(-1, rows, columns)
+    width = columns - (0 if hide is None else hide.shape[-1])
+    step = max(1, BLOCK // (columns * len(parts)))
 
     def some(starts: Sequence[int]) -> None:
         for start in starts:
-            part = slice(start, start + step)
-            y = out[:, part]
-            y[..., :width] = inputs[:, part, :width]
-            np.add(inputs[:, part, width:], hide[part], out=y[..., width:])
-            np.subtract(y, y.max(axis=-1, keepdims=True), out=y)
-            np.exp(y, out=y)
-            np.subtract(y, TINY, out=y)
-            np.maximum(y, 0, out=y)
-            np.multiply(y, 1 / y.sum(axis=-1, keepdims=True), out=y)
+            part = parts[:, start : start + step]
+            if hide is not None:
+                part[..., width:] += hide[start : start + step]
+            part -= part.max(axis=-1, keepdims=True)
+            np.maximum(part, LOG_TINY, out=part)
+            np.exp(part, out=part)
+            if norm:
+                part *= 1 / part.sum(axis=-1, keepdims=True)
 
     _share(some, range(0, rows, step))
-    return mx.array(out).reshape(scores.shape)
+    return y
 
 
-def conv_silu(x: mx.array, taps: mx.array, index: np.ndarray) -> mx.array:
+def conv_silu(x: Array, taps: Array, index: np.ndarray) -> Array:
     """Causal depthwise convolution along paths, then SiLU.
 
     x: (N, C). taps: (K, C). index: int32 (M, K), the rows of x that each output sees, its own
@@ -134,9 +160,7 @@ def conv_silu(x: mx.array, taps: mx.array, index: np.ndarray) -> mx.array:
         seen, wide = mx.array(index), taps.astype(mx.float32)
         total = sum(mx.take(x, seen[:, j], axis=0) * wide[j] for j in range(kernel))
         return silu(total).astype(x.dtype)
-    x, taps = mx.contiguous(x), mx.contiguous(taps)
-    mx.eval(x, taps)
-    inputs, weights = np.asarray(x), np.asarray(taps)
+    inputs, weights = _in_numpy(x, taps)
     out = np.empty((len(index), x.shape[1]), np.float32)
     step = max(1, BLOCK // out.shape[1])
 
@@ -154,26 +178,37 @@ def conv_silu(x: mx.array, taps: mx.array, index: np.ndarray) -> mx.array:
             _silu(out[start : start + step], total)
 
     _share(some, range(0, len(out), step))
-    return mx.array(out)
+    return _as(out, x)
 
 
 # ---- NumPy blocks ------------------------------------------------------------------------------
 
 
-def _cpu(*arrays: mx.array) -> bool:
+def _cpu(*arrays: Array) -> bool:
     """Whether to compute in NumPy."""
-    return (
+    return isinstance(arrays[0], np.ndarray) or (
         ON_CPU
         and arrays[0].size > LAZY
         and all(array.dtype == mx.float32 for array in arrays)
     )
 
 
-def _blocks(function: Callable[..., None], *arrays: mx.array) -> mx.array:
-    """Run ``function(out, *inputs)`` over blocks of arrays of one shape."""
+def _in_numpy(*arrays: Array) -> list[np.ndarray]:
+    """Return the arrays as NumPy's, in order, on the same memory."""
+    if isinstance(arrays[0], np.ndarray):
+        return [np.ascontiguousarray(array) for array in arrays]
     arrays = tuple(mx.contiguous(array) for array in arrays)
     mx.eval(arrays)
-    flat = [np.asarray(array).reshape(-1) for array in arrays]
+    return [np.asarray(array) for array in arrays]
+
+
+def _as(out: np.ndarray, like: Array) -> Array:
+    return out if isinstance(like, np.ndarray) else mx.array(out)
+
+
+def _blocks(function: Callable[..., None], *arrays: Array) -> Array:
+    """Run ``function(out, *inputs)`` over blocks of arrays of one shape."""
+    flat = [array.reshape(-1) for array in _in_numpy(*arrays)]
     out = np.empty(arrays[0].shape, np.float32)
     target = out.reshape(-1)
 
@@ -183,7 +218,7 @@ def _blocks(function: Callable[..., None], *arrays: mx.array) -> mx.array:
             function(target[part], *(array[part] for array in flat))
 
     _share(some, range(0, target.size, BLOCK))
-    return mx.array(out)
+    return _as(out, arrays[0])
 
 
 def _share(run: Callable[[Sequence], None], parts: Sequence) -> None:

@@ -14,6 +14,7 @@ from typing import Final
 import mlx.core as mx
 import numpy as np
 
+from .arrays import Array, cast, joined, module_of
 from .decoder import Decoder
 from .errors import ContextError, StateError
 from .layout import Want, make_layout
@@ -38,7 +39,7 @@ class Line:
 
     ids: np.ndarray
     positions: np.ndarray
-    features: list[tuple[int, mx.array, tuple[mx.array, ...]]] = field(default_factory=list)
+    features: list[tuple[int, Array, tuple[Array, ...]]] = field(default_factory=list)
     advance: int = 0
 
     def __len__(self) -> int:
@@ -57,8 +58,8 @@ class Outcome:
     after each layer (depth, D), when asked for. tokens: rows run through the first layer.
     """
 
-    hidden: mx.array | None
-    trace: list[mx.array] | None
+    hidden: Array | None
+    trace: list[Array] | None
     tokens: int
 
 
@@ -115,11 +116,12 @@ def run(
     cos, sin = decoder.rotary(positions)
     h = _embed(decoder, line, tree)
     commit = len(line)
-    layout = make_layout(tree, state.length, commit, cos, sin)
+    xp = module_of(h)
+    layout = make_layout(tree, state.length, commit, cos, sin, xp)
 
     live = list(range(len(depths)))  # questions still in the pass, in the order of ``tree``
-    hidden: list[mx.array | None] = [None] * len(depths)
-    traces: list[list[mx.array]] = [[] for _ in depths]
+    hidden: list[Array | None] = [None] * len(depths)
+    traces: list[list[Array]] = [[] for _ in depths]
     for i in range(n_layers):
         ending = [j for j in live if depths[j] == i + 1]
         # The last layer's output is wanted at the decision tokens only (and a state's not at all).
@@ -131,11 +133,11 @@ def run(
         h = decoder.layers[i](h, layout, state.layers[i], want)
         if want is Want.NOTHING:
             break
-        if h.size <= SMALL_PASS:
+        if xp is mx and h.size <= SMALL_PASS:
             mx.async_eval(h)
         for at, _, deep in line.features:
             if i < len(deep) and want is Want.ALL:
-                h[at : at + deep[i].shape[0]] += deep[i]
+                h[at : at + deep[i].shape[0]] += xp.asarray(deep[i])
         if live and (trace or ending):
             rows = h[layout.decisions()] if want is Want.ALL else h
             for row, j in enumerate(live):
@@ -152,33 +154,34 @@ def run(
                 break
             tree, select = tree.restrict(stay)
             rows = np.concatenate([np.arange(commit), commit + select]).astype(np.int32)
-            h = h[mx.array(rows)]
+            h = h[xp.array(rows)]
             cos, sin = cos[rows], sin[rows]
-            layout = make_layout(tree, state.length, commit, cos, sin)
+            layout = make_layout(tree, state.length, commit, cos, sin, xp)
 
     tokens = positions.shape[1]
     state.length += commit
     state.next_position = after_line
     return Outcome(
-        hidden=mx.stack(hidden) if depths else None,
-        trace=[mx.stack(t) for t in traces] if trace else None,
+        hidden=xp.stack(hidden) if depths else None,
+        trace=[xp.stack(t) for t in traces] if trace else None,
         tokens=tokens,
     )
 
 
-def _embed(decoder: Decoder, line: Line, tree: Tree) -> mx.array:
+def _embed(decoder: Decoder, line: Line, tree: Tree) -> Array:
     ids = np.concatenate([line.ids, tree.ids]).astype(np.int32)
     is_text = np.ones(len(ids), dtype=bool)
     for at, block, _ in line.features:
         is_text[at : at + block.shape[0]] = False
-    text = decoder.embed(mx.array(ids[is_text]))
+    text = decoder.embed(ids[is_text])
     if not line.features:
         return text
+    xp = module_of(text)
     parts, done, used = [], 0, 0
     for at, block, _ in line.features:
         parts.append(text[used : used + at - done])
         used += at - done
-        parts.append(block.astype(text.dtype))
+        parts.append(cast(xp.asarray(block), text.dtype))
         done = at + block.shape[0]
     parts.append(text[used:])
-    return mx.concatenate([part for part in parts if part.shape[0]], axis=0)
+    return joined([part for part in parts if part.shape[0]])

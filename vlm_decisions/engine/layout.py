@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 
 import mlx.core as mx
 import numpy as np
 
+from .arrays import Array
 from .tree import Tree
 
 HIDDEN: Final = -1e30  # hides a score; finite, so that a row of nothing else is no NaN
@@ -28,7 +29,7 @@ class Rows:
 
     n: int
     length: int
-    index: mx.array
+    index: Array
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,8 @@ class Layout:
 
     n_commit: tokens that become part of the state. n_trunk: tokens all questions share.
     n_leaf: the questions' own tokens. n_past: tokens already in the state.
-    rows, back: see Tree. cos, sin: (M, F) rotary tables in float32.
+    rows, back: see Tree. cos, sin: (M, F) rotary tables in float32. xp: numpy or mlx.core, what the
+    pass computes with. cache: tables that follow from the tree and ``n_commit`` alone.
     """
 
     tree: Tree
@@ -46,9 +48,10 @@ class Layout:
     n_trunk: int
     n_leaf: int
     rows: tuple[Rows, ...]
-    back: mx.array | None
-    cos: mx.array
-    sin: mx.array
+    back: Array | None
+    cos: Array
+    sin: Array
+    xp: Any
     cache: dict = field(default_factory=dict)
 
     @property
@@ -61,13 +64,13 @@ class Layout:
         """All tokens of the pass."""
         return self.n_line + self.n_leaf
 
-    def decisions(self) -> mx.array:
+    def decisions(self) -> Array:
         """Rows (N,) of each question's last token."""
         if "decisions" not in self.cache:
-            self.cache["decisions"] = mx.array(self.n_commit + self.tree.last)
+            self.cache["decisions"] = self.xp.array(self.n_commit + self.tree.last)
         return self.cache["decisions"]
 
-    def ends(self) -> tuple[mx.array, mx.array]:
+    def ends(self) -> tuple[Array, Array]:
         """Leaf tokens that each question's last token sees: index (N, L) and additive mask (N, L).
 
         Paths shorter than L are filled up with hidden tokens; one that ends in the trunk has only
@@ -80,13 +83,14 @@ class Layout:
             mask = np.full((len(paths), longest), HIDDEN, np.float32)
             for row, hide, path in zip(index, mask, paths, strict=True):
                 row[: len(path)], hide[: len(path)] = path, 0.0
-            self.cache["ends"] = mx.array(index), mx.array(mask)
+            self.cache["ends"] = self.xp.array(index), self.xp.array(mask)
         return self.cache["ends"]
 
-    def fold(self) -> mx.array:
+    def fold(self) -> Array:
         """Additive mask (n_leaf, n_leaf) that hides from a leaf token what is not on its path."""
         if "fold" not in self.cache:
-            self.cache["fold"] = mx.array(np.where(self.tree.sees, 0.0, HIDDEN).astype(np.float32))
+            mask = np.where(self.tree.sees, 0.0, HIDDEN).astype(np.float32)
+            self.cache["fold"] = self.xp.array(mask)
         return self.cache["fold"]
 
     def before(self, n: int) -> np.ndarray:
@@ -107,30 +111,38 @@ class Layout:
             self.cache[key] = index
         return self.cache[key]
 
-    def causal(self, length: int) -> mx.array:
+    def causal(self, length: int) -> Array:
         """Additive (L, L) mask that hides what comes later."""
         key = ("causal", length)
         if key not in self.cache:
             mask = np.triu(np.full((length, length), HIDDEN, dtype=np.float32), 1)
-            self.cache[key] = mx.array(mask)
+            self.cache[key] = self.xp.array(mask)
         return self.cache[key]
 
 
 def make_layout(
-    tree: Tree, n_past: int, n_commit: int, cos: np.ndarray, sin: np.ndarray
+    tree: Tree, n_past: int, n_commit: int, cos: np.ndarray, sin: np.ndarray, xp: Any = mx
 ) -> Layout:
-    """Build the layout of ``tree`` behind ``n_commit`` new tokens and ``n_past`` old ones."""
-    rows = tuple(
-        Rows(*bucket.shape, mx.array(bucket.index.reshape(-1))) for bucket in tree.buckets
-    )
+    """Build the layout of ``tree`` behind ``n_commit`` new tokens and ``n_past`` old ones.
+
+    The tables it makes are kept with the tree, for the next pass of the same questions.
+    """
+    cache = tree.kept.setdefault((xp.__name__, n_commit), {})
+    if "rows" not in cache:
+        cache["rows"] = tuple(
+            Rows(*bucket.shape, xp.array(bucket.index.reshape(-1))) for bucket in tree.buckets
+        )
+        cache["back"] = xp.array(tree.back) if tree.n_leaf else None
     return Layout(
         tree=tree,
         n_past=n_past,
         n_commit=n_commit,
         n_trunk=tree.n_trunk,
         n_leaf=tree.n_leaf,
-        rows=rows,
-        back=mx.array(tree.back) if tree.n_leaf else None,
-        cos=mx.array(cos),
-        sin=mx.array(sin),
+        rows=cache["rows"],
+        back=cache["back"],
+        cos=xp.array(cos),
+        sin=xp.array(sin),
+        xp=xp,
+        cache=cache,
     )

@@ -93,7 +93,7 @@ def forward(
     ids = mx.array([ids + tokens.ids])
     inner = language.model
     with widened(inner.embed_tokens, wide):
-        h = inner.embed_tokens(ids).astype(mx.float32 if wide else asking.decoder.dtype)
+        h = inner.embed_tokens(ids).astype(mx.float32 if wide else inner.norm.weight.dtype)
         where = np.flatnonzero(np.array(ids[0]) == template.pad_id)
         h[0, mx.array(where)] = seen.features.astype(h.dtype)
         mx.eval(h)
@@ -111,7 +111,8 @@ def forward(
         states.append(h[0, -1].astype(mx.float32))
     last, answers = h[:, -1], mx.array([tokens.answer_ids])
     if wide:  # the whole output matrix in float32 would be too much
-        logits = asking.decoder.answer_logits(last, answers)[0]
+        rows = asking.decoder.answer_logits(last, np.array(answers))
+        logits = rows[0]
     else:
         last = inner.norm(last)
         tied = language.args.tie_word_embeddings

@@ -92,16 +92,24 @@ class PromptTemplate:
     """The pieces of a checkpoint's prompt for one medium (``video`` or ``image``), as token ids."""
 
     def __init__(
-        self, tokenizer: Any, *, media: str = "video", outer_vision_tokens: bool = False
+        self,
+        tokenizer: Any,
+        *,
+        media: str = "video",
+        outer_vision_tokens: bool = False,
+        one_block: bool = False,
     ) -> None:
         """Cut the chat template of ``tokenizer``; raise PromptError where it cannot be cut.
 
         outer_vision_tokens: keep the template's own vision_start and vision_end around all groups
         of a video, as transformers' processors from 5.24 on do; earlier ones and mlx-vlm do not.
+        one_block:
+        the groups of a video follow one another without time stamps and vision tokens of their
+        own, as in Qwen2.5-VL.
         """
         if media not in PADS:
             raise PromptError(f"media must be 'video' or 'image', not {media!r}")
-        self.media = media
+        self.media, self.one_block = media, one_block and media == "video"
         self.tokenizer = tokenizer
         self._plain = plain_tokenizer(tokenizer)
         self._stamps: dict[str, list[int]] = {}
@@ -111,7 +119,7 @@ class PromptTemplate:
         self._control_ids = frozenset(tokenizer.added_tokens_decoder)
         header, lead, tail = self._render()
         self._check_tail(tail)
-        if outer_vision_tokens and media == "video":
+        if (outer_vision_tokens or one_block) and media == "video":
             header, lead = header + VISION_START, VISION_END + lead
         self.header_text, self.tail_text = header, tail
         self.instruction_text = lead + INSTRUCTIONS[media]
@@ -128,6 +136,8 @@ class PromptTemplate:
 
     def group_text(self, t_s: float, n_tokens: int) -> str:
         """Text of one vision group of ``n_tokens`` visual tokens at ``t_s`` seconds."""
+        if self.one_block:
+            return PADS[self.media] * n_tokens
         stamp = f"<{t_s:.1f} seconds>" if self.media == "video" else ""
         return f"{stamp}{VISION_START}{PADS[self.media] * n_tokens}{VISION_END}"
 
@@ -141,6 +151,8 @@ class PromptTemplate:
             raise PromptError(f"a group's time must be finite and not negative, not {t_s!r} s")
         if n_tokens < 1:
             raise PromptError(f"a group needs at least one visual token, not {n_tokens}")
+        if self.one_block:
+            return [self.pad_id] * n_tokens
         stamp = self._stamp_ids(f"<{t_s:.1f} seconds>") if self.media == "video" else []
         return [*stamp, self.vision_start_id, *[self.pad_id] * n_tokens, self.vision_end_id]
 

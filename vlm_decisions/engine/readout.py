@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import mlx.core as mx
 import numpy as np
 
+from .arrays import Array, wide
 from .decoder import Decoder
 
 
@@ -48,18 +48,18 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 
 def read(
     decoder: Decoder,
-    hidden: mx.array,
+    hidden: Array,
     answers: Sequence[Sequence[int]],
     depths: Sequence[int],
-    traces: Sequence[mx.array] | None,
+    traces: Sequence[Array] | None,
 ) -> list[Readout]:
     """Read each question's answers from its decision state: hidden (N, D)."""
     width = max(len(ids) for ids in answers)
     padded = np.array([[*ids, *[ids[-1]] * (width - len(ids))] for ids in answers], np.int32)
-    logits = np.array(decoder.answer_logits(hidden, mx.array(padded))).astype(np.float64)
+    logits = np.array(decoder.answer_logits(hidden, padded)).astype(np.float64)
     out = []
     for i, ids in enumerate(answers):
         row = logits[i, : len(ids)]
-        trace = np.array(traces[i].astype(mx.float32)) if traces is not None else None
+        trace = np.array(wide(traces[i])) if traces is not None else None
         out.append(Readout(softmax(row), row, depths[i], trace))
     return out

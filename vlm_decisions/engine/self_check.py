@@ -21,7 +21,6 @@ from . import plain
 from .readout import Query, Readout
 
 FPS: Final = 8.0
-TIMES_S: Final = (0.5 / FPS, 2.5 / FPS)
 QUERIES: Final = (
     Query("Is a person present?"),
     Query("Is the person holding a phone in front of the open laptop?"),
@@ -127,26 +126,36 @@ def moving_square(height: int, width: int, n: int, seed: int = 0) -> list[np.nda
     return frames
 
 
+def spacing_s(engine: Any) -> float:
+    """Return how far apart the check's groups are, in seconds.
+
+    mlx-vlm's ordinary forward counts the groups of a block instead of reading their times.
+    """
+    per_s = engine.tokens_per_second
+    return 2 / FPS if per_s is None else 1 / per_s
+
+
 def self_check(engine: Any) -> SelfCheck:
     """Compare an Engine's shared pass with the ordinary one, and with what the controls break."""
     began = time.perf_counter()
     shown = moving_square(*engine.settings.target_size(480, 640), 4)
     pairs = [shown[:2], shown[2:]]
+    times_s = (0.5 / FPS, 0.5 / FPS + spacing_s(engine))
     exact = engine.dtype == "float32"
-    reference = _plain(engine, pairs, wide=not exact)
-    limit = FLOAT32 if exact else half_limit(_plain(engine, pairs, wide=False), reference)
+    reference = _plain(engine, pairs, times_s, wide=not exact)
+    limit = FLOAT32 if exact else half_limit(_plain(engine, pairs, times_s, wide=False), reference)
     stream = engine.stream(2)
-    for pair, t_s in zip(pairs, TIMES_S, strict=True):
+    for pair, t_s in zip(pairs, times_s, strict=True):
         stream.append(engine.encode(pair), t_s)
         got = stream.ask(QUERIES, hidden=True)
     groups = stream.groups
-    shifted = engine.window(groups, TIMES_S)
+    shifted = engine.window(groups, times_s)
     shifted.prefill()
     shifted.state.next_position = shifted.state.length
     broken = {
         "wrong positions": shifted,
-        "a missing group": engine.window(groups[1:], TIMES_S[1:]),
-        "groups in the wrong order": engine.window(groups[::-1], TIMES_S),
+        "a missing group": engine.window(groups[1:], times_s[1:]),
+        "groups in the wrong order": engine.window(groups[::-1], times_s),
     }
     controls = {
         name: distance(prefix.ask(QUERIES, hidden=True), reference)
@@ -158,8 +167,10 @@ def self_check(engine: Any) -> SelfCheck:
     )
 
 
-def _plain(engine: Any, pairs: Sequence, *, wide: bool) -> list[Readout]:
+def _plain(
+    engine: Any, pairs: Sequence, times_s: Sequence[float], *, wide: bool
+) -> list[Readout]:
     seen = plain.see(engine.model, engine.settings, pairs, wide=wide)
     return [
-        plain.forward(engine, engine.model, seen, TIMES_S, query, wide=wide) for query in QUERIES
+        plain.forward(engine, engine.model, seen, times_s, query, wide=wide) for query in QUERIES
     ]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-import mlx.core as mx
-
+from .arrays import Array, module_of
 from .errors import StateError
 
 KV_STEP: Final = 256  # tokens by which a key-value buffer grows
@@ -20,24 +19,25 @@ class KVState:
     overwrite (the questions' trunk is put there, so that all questions read one buffer).
     """
 
-    keys: mx.array | None = None
-    values: mx.array | None = None
+    keys: Array | None = None
+    values: Array | None = None
     length: int = 0
 
-    def write(self, keys: mx.array, values: mx.array, commit: int) -> tuple[mx.array, mx.array]:
+    def write(self, keys: Array, values: Array, commit: int) -> tuple[Array, Array]:
         """Put new tokens (heads, T, dim) after the state and count ``commit`` of them as state.
 
         Returns keys and values (heads, length + T, dim): old tokens, then all the new ones.
         """
         end = self.length + keys.shape[1]
         capacity = -(-end // KV_STEP) * KV_STEP
+        xp = module_of(keys)
         if self.keys is None:
             shape = (keys.shape[0], capacity, keys.shape[2])
-            self.keys = mx.zeros(shape, keys.dtype)
-            self.values = mx.zeros((*shape[:2], values.shape[2]), values.dtype)
+            self.keys = xp.zeros(shape, keys.dtype)
+            self.values = xp.zeros((*shape[:2], values.shape[2]), values.dtype)
         elif self.keys.shape[1] < end:
             grow = [(0, 0), (0, capacity - self.keys.shape[1]), (0, 0)]
-            self.keys, self.values = mx.pad(self.keys, grow), mx.pad(self.values, grow)
+            self.keys, self.values = xp.pad(self.keys, grow), xp.pad(self.values, grow)
         if end > self.length:
             self.keys[:, self.length : end] = keys
             self.values[:, self.length : end] = values
@@ -53,8 +53,8 @@ class DeltaState:
     window: the last inputs of the causal convolution (kernel - 1, channels), or None for zeros.
     """
 
-    memory: mx.array | None = None
-    window: mx.array | None = None
+    memory: Array | None = None
+    window: Array | None = None
 
 
 @dataclass
@@ -69,7 +69,7 @@ class State:
     next_position: int = 0
     times_s: list[float] = field(default_factory=list)
 
-    def arrays(self) -> list[mx.array]:
+    def arrays(self) -> list[Array]:
         """Every array of the state, to evaluate them together."""
         out = []
         for layer in self.layers:
@@ -112,7 +112,7 @@ class State:
 
 
 def _same_shape(
-    layer: int, array: mx.array | None, like: mx.array | None, ignore: int | None = None
+    layer: int, array: Array | None, like: Array | None, ignore: int | None = None
 ) -> None:
     if array is None or like is None:
         return

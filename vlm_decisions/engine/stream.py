@@ -147,7 +147,9 @@ class Stream:
             self._rebuild(pieces=None)
             main = self._main
         waiting = len(main.groups) - main.done
-        line = self.engine.group_line(group, self._time_s(main, timed), 0)
+        line = self.engine.group_line(
+            group, self._time_s(main, timed), 0, first_s=self._first_s
+        )
         self.engine.check_room([line] * (waiting + 1), main.state)
         main.groups.append(timed)
         if self._next is not None:
@@ -205,7 +207,10 @@ class Stream:
             lines.append(self.engine.header_line("video"))
             position += lines[-1].advance
         for timed in track.groups[track.done : end]:
-            lines.append(self.engine.group_line(timed.group, self._time_s(track, timed), position))
+            stated_s = self._time_s(track, timed)
+            lines.append(
+                self.engine.group_line(timed.group, stated_s, position, first_s=self._first_s)
+            )
             position += lines[-1].advance
         return lines
 

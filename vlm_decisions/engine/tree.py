@@ -10,7 +10,7 @@ each row that passes through it, so one of them is read back.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -40,6 +40,7 @@ class Tree:
     start of its sequence. n_trunk: R. last: packed index of each sequence's last token.
     paths: packed indices of each sequence's tokens. buckets: the leaf rows.
     back: int32 (M,), where each leaf token is found in the concatenated flattened buckets.
+    kept: what passes have made of it, to be used again.
     """
 
     ids: np.ndarray
@@ -49,6 +50,7 @@ class Tree:
     paths: tuple[np.ndarray, ...]
     buckets: tuple[Bucket, ...]
     back: np.ndarray
+    kept: dict = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def n_leaf(self) -> int:
@@ -72,10 +74,14 @@ class Tree:
 
     def restrict(self, keep: Sequence[int]) -> tuple[Tree, np.ndarray]:
         """Tree of the sequences ``keep`` alone, and each of its tokens' index in this one."""
+        key = ("restrict", *keep)
+        if key in self.kept:
+            return self.kept[key]
         tree = build_tree([self.ids[self.paths[j]].tolist() for j in keep])
         select = np.zeros(len(tree.ids), dtype=np.int32)
         for new, j in enumerate(keep):
             select[tree.paths[new]] = self.paths[j]
+        self.kept[key] = tree, select
         return tree, select
 
 

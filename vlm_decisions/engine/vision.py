@@ -7,7 +7,7 @@ kept per grid; mlx-vlm recomputes them in Python lists for each call.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +16,13 @@ import numpy as np
 from mlx_vlm.models.base import ensure_fused_sdpa
 
 from . import fastmath
+from .arrays import Array, cast, contiguous, evaluate, module_of, wide
 from .attend import rotate
 from .errors import FrameError
+from .layout import HIDDEN
 from .pixels import PixelSettings, patches
+
+View = Callable[[Any], Any]  # a module as it is, or what it is in NumPy
 
 
 @dataclass(frozen=True)
@@ -45,20 +49,21 @@ class VisionGroup:
 
 @dataclass(frozen=True)
 class _Tables:
-    position: mx.array  # (N, D) learned position embeddings, interpolated
-    cos: mx.array  # (N, head dim / 2)
-    sin: mx.array
+    position: Array  # (N, D) learned position embeddings, interpolated
+    cos: Array  # (N, head dim / 2)
+    sin: Array
 
 
 class VisionEncoder:
     """mlx-vlm's Qwen-VL vision tower, run on batches of groups of one size."""
 
-    def __init__(self, tower: Any, settings: PixelSettings, source: str = "") -> None:
-        """Keep the tower's weights and the pixel settings."""
-        self.tower, self.settings, self.source = tower, settings, source
-        weight = tower.patch_embed.proj.weight  # (D, time, height, width, channel)
-        self._patch = weight.transpose(0, 4, 1, 2, 3).reshape(weight.shape[0], -1)
-        self.dtype = weight.dtype
+    def __init__(self, tower: Any, settings: PixelSettings, source: str, view: View) -> None:
+        """Take the tower, the pixel settings, and the view of modules to compute with."""
+        self.settings, self.source = settings, source
+        self._whole, self.tower = tower, view(tower)
+        weight = self.tower.patch_embed.proj.weight  # (D, time, height, width, channel)
+        self._patch = contiguous(weight.transpose(0, 4, 1, 2, 3).reshape(weight.shape[0], -1))
+        self.xp, self.dtype = module_of(weight), weight.dtype
         self._tables: dict[tuple[int, int], _Tables] = {}
 
     def encode(self, groups: Sequence[Sequence[np.ndarray]]) -> list[VisionGroup]:
@@ -69,35 +74,34 @@ class VisionEncoder:
         grid = cut[0][1]
         if any(other != grid for _, other in cut):
             raise FrameError("groups of one batch must have frames of one size")
-        pixels = mx.array(np.stack([pixels for pixels, _ in cut]))
+        pixels = self.xp.asarray(np.stack([pixels for pixels, _ in cut]))
         features, deep = self.run(pixels, grid)
-        wide = features.astype(mx.float32)
-        mean, most = wide.mean(axis=1), wide.max(axis=1)
-        mx.eval(features, deep, mean, most)
+        mean, most = wide(features).mean(axis=1), wide(features).max(axis=1)
+        evaluate(features, *deep, mean, most)
         merge = self.settings.merge
         merged = (grid[0] // merge, grid[1] // merge)
         return [
             VisionGroup(
-                features[i],
+                mx.asarray(features[i]),
                 np.array(mean[i]),
                 np.array(most[i]),
                 merged,
-                tuple(level[i] for level in deep),
+                tuple(mx.asarray(level[i]) for level in deep),
                 self.source,
             )
             for i in range(len(groups))
         ]
 
-    def run(self, pixels: mx.array, grid: tuple[int, int]) -> tuple[mx.array, list[mx.array]]:
+    def run(self, pixels: Array, grid: tuple[int, int]) -> tuple[Array, list[Array]]:
         """Patches (B, h*w, P) to features (B, T, D) and the deepstack features (B, T, D) each."""
         tower, tables = self.tower, self.tables(grid)
-        h = pixels.astype(self.dtype) @ self._patch.T + tower.patch_embed.proj.bias
+        h = cast(pixels, self.dtype) @ self._patch.T + tower.patch_embed.proj.bias
         # The residual stream is float32, as the language model's.
-        h = h.astype(mx.float32) + tables.position
+        h = wide(h) + tables.position
         deep = []
         for i, block in enumerate(tower.blocks):
-            h = h + self._attend(block.attn, block.norm1(h).astype(self.dtype), tables)
-            m, x = block.mlp, block.norm2(h).astype(self.dtype)
+            h = h + self._attend(block.attn, cast(block.norm1(h), self.dtype), tables)
+            m, x = block.mlp, cast(block.norm2(h), self.dtype)
             h = h + m.linear_fc2(fastmath.gelu_tanh(m.linear_fc1(x)))
             if i in tower.deepstack_visual_indexes:
                 which = tower.deepstack_visual_indexes.index(i)
@@ -108,32 +112,98 @@ class VisionEncoder:
         """Return the tables of one patch grid (h, w), computed by mlx-vlm's own code once."""
         if grid not in self._tables:
             thw = mx.array([[1, *grid]], dtype=mx.int32)
-            position = self.tower.fast_pos_embed_interpolate(thw)
-            angle = self.tower.rot_pos_emb(thw)
-            tables = _Tables(position, mx.cos(angle), mx.sin(angle))
-            mx.eval(tables.position, tables.cos, tables.sin)
-            self._tables[grid] = tables
+            position = self._whole.fast_pos_embed_interpolate(thw)
+            angle = self._whole.rot_pos_emb(thw)
+            made = (position, mx.cos(angle), mx.sin(angle))
+            mx.eval(made)
+            self._tables[grid] = _Tables(*(self.xp.asarray(one) for one in made))
         return self._tables[grid]
 
-    @staticmethod
-    def _attend(attn: Any, x: mx.array, tables: _Tables) -> mx.array:
+    def _attend(self, attn: Any, x: Array, tables: _Tables, mask: Array | None = None) -> Array:
         b, n, _ = x.shape
         qkv = attn.qkv(x).reshape(b, n, 3, attn.num_heads, -1)
         q, k, v = (qkv[:, :, i] for i in range(3))
         q, k = (rotate(a, tables.cos, tables.sin).transpose(0, 2, 1, 3) for a in (q, k))
         v = v.transpose(0, 2, 1, 3)
-        # Padding the heads to a fused kernel's width pays on a GPU only.
-        on_cpu = mx.default_device() == mx.Device(mx.cpu)
-        attend = mx.fast.scaled_dot_product_attention if on_cpu else ensure_fused_sdpa
-        out = attend(q, k, v, scale=attn.scale)
+        if self.xp is np:
+            weight = fastmath.softmax((q * attn.scale) @ k.swapaxes(2, 3), mask)
+            out = weight @ v
+        else:
+            mask = None if mask is None else cast(mask, q.dtype)
+            # Padding the heads to a fused kernel's width pays on a GPU only.
+            attend = mx.fast.scaled_dot_product_attention if fastmath.ON_CPU else ensure_fused_sdpa
+            out = attend(q, k, v, scale=attn.scale, mask=mask)
         return attn.proj(out.transpose(0, 2, 1, 3).reshape(b, n, -1))
 
     @staticmethod
-    def _merge(merger: Any, x: mx.array) -> mx.array:
+    def _merge(merger: Any, x: Array) -> Array:
         b = x.shape[0]
+        width = merger.hidden_size
         if merger.use_postshuffle_norm:
-            x = merger.norm(x.reshape(b, -1, merger.hidden_size))
+            x = merger.norm(x.reshape(b, -1, width))
         else:
-            x = merger.norm(x).reshape(b, -1, merger.hidden_size)
-        x = x.astype(merger.norm.weight.dtype)
+            x = merger.norm(x).reshape(b, -1, width)
+        x = cast(x, merger.norm.weight.dtype)
         return merger.linear_fc2(fastmath.gelu(merger.linear_fc1(x)))
+
+
+@dataclass(frozen=True)
+class _Windows:
+    """How one patch grid is cut into windows.
+
+    order, back: (T,) merged tokens in the windows' order, and back. mask: (N, N), hides from each
+    patch what is not in its window.
+    """
+
+    order: Array
+    back: Array
+    mask: Array
+
+
+class WindowedEncoder(VisionEncoder):
+    """Qwen2.5-VL's tower: most of its layers attend within windows of the picture only."""
+
+    def __init__(self, tower: Any, settings: PixelSettings, source: str, view: View) -> None:
+        """Take the tower, the pixel settings, and the view of modules to compute with."""
+        super().__init__(tower, settings, source, view)
+        self._windows: dict[tuple[int, int], _Windows] = {}
+
+    def run(self, pixels: Array, grid: tuple[int, int]) -> tuple[Array, list[Array]]:
+        """Patches (B, h*w, P) to features (B, T, D); there are no deepstack features."""
+        tower, tables, windows = self.tower, self.tables(grid), self.windows(grid)
+        b, n, _ = pixels.shape
+        unit = self.settings.merge**2
+        h = wide(cast(pixels, self.dtype) @ self._patch.T)
+        h = h.reshape(b, n // unit, unit, -1)[:, windows.order].reshape(b, n, -1)
+        for i, block in enumerate(tower.blocks):
+            mask = None if i in tower.fullatt_block_indexes else windows.mask
+            h = h + self._attend(block.attn, cast(block.norm1(h), self.dtype), tables, mask)
+            m, x = block.mlp, cast(block.norm2(h), self.dtype)
+            h = h + m.down_proj(fastmath.swiglu(m.gate_proj(x), m.up_proj(x)))
+        merger = tower.merger
+        x = cast(merger.ln_q(h), self.dtype).reshape(b, n // unit, -1)
+        x = merger.mlp[2](fastmath.gelu(merger.mlp[0](x)))
+        return x[:, windows.back], []
+
+    def tables(self, grid: tuple[int, int]) -> _Tables:
+        """Return the rotary tables of one patch grid (h, w), in the windows' order."""
+        if grid not in self._tables:
+            angle = self._whole.rot_pos_emb(mx.array([[1, *grid]], dtype=mx.int32))
+            order, unit = mx.array(np.array(self.windows(grid).order)), self.settings.merge**2
+            angle = angle.reshape(len(order), unit, -1)[order].reshape(grid[0] * grid[1], -1)
+            made = (mx.cos(angle), mx.sin(angle))
+            mx.eval(made)
+            nothing = self.xp.zeros((0,))  # no learned positions
+            self._tables[grid] = _Tables(nothing, *(self.xp.asarray(one) for one in made))
+        return self._tables[grid]
+
+    def windows(self, grid: tuple[int, int]) -> _Windows:
+        """Return the windows of one patch grid, as mlx-vlm's own code cuts them."""
+        if grid not in self._windows:
+            index, ends = self._whole.get_window_index(mx.array([[1, *grid]], dtype=mx.int32))
+            order, ends = np.array(index), np.unique(np.array(ends))
+            place = np.searchsorted(ends, np.arange(grid[0] * grid[1]), side="right")
+            mask = np.where(place[:, None] == place, 0.0, HIDDEN).astype(np.float32)
+            made = (order.astype(np.int32), np.argsort(order).astype(np.int32), mask)
+            self._windows[grid] = _Windows(*(self.xp.asarray(one) for one in made))
+        return self._windows[grid]

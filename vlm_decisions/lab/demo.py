@@ -167,12 +167,19 @@ def _watcher(overlay: bool) -> Iterator[_DemoListener]:
 def process(name: str, *parameters: str) -> Iterator[subprocess.Popen]:
     """Run a node as a process with parameters `name:=value`; end it afterwards."""
     arguments = [a for p in parameters for a in ("-p", p)]
-    child = subprocess.Popen([sys.executable, "-m", "vlm_decisions.ros", name, "--ros-args",
-                              "--log-level", "warn", *arguments])
+    command = [sys.executable, "-m", "vlm_decisions.ros", name, "--ros-args", "--log-level", "warn",
+               *arguments]
+    # A signal that comes before the program can take care of it would end Python with a traceback:
+    # it waits until then.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+    child = None
     try:
+        child = subprocess.Popen(command)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         yield child
     finally:
-        if child.poll() is None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if child is not None and child.poll() is None:
             child.send_signal(signal.SIGINT)
             try:
                 child.wait(5.0)

@@ -13,16 +13,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Final
 
-import mlx.core as mx
 import numpy as np
 
 from ..engine import plain
 from ..engine.asking import Prefix
 from ..engine.engine import Engine
 from ..engine.errors import StateError
-from ..engine.prompt import PromptTemplate
 from ..engine.readout import Query, Readout, softmax
-from ..engine.self_check import Distance, distance, half_limit, moving_square
+from ..engine.self_check import Distance, distance, half_limit, moving_square, spacing_s
 from ..engine.state import DeltaState
 from ..engine.vision import VisionGroup
 from .reference import Plain, full_sequence, native_video
@@ -159,7 +157,7 @@ def check(
         raise ValueError(f"control must be one of {CONTROLS}, not {control!r}")
     frames = test_frames(engine, 2 * n_groups)
     groups = [engine.encode(frames[2 * i : 2 * i + 2]) for i in range(n_groups)]
-    times_s = [(2 * i + 0.5) / FPS for i in range(n_groups)]
+    times_s = [0.5 / FPS + i * spacing_s(engine) for i in range(n_groups)]
     if engine.dtype == "float32":
         want = [full_sequence(engine, groups, times_s, query) for query in queries]
         judge: Judge = compare
@@ -234,11 +232,16 @@ def _check_ways(
         told(way, run(), want)
     if engine.dtype != "float32":  # the native path is what the limit comes from
         return Report(None, tuple(margins))
-    native = [native_video(engine, frames, FPS, query) for query in queries]
-    full = [
-        Readout(one.probabilities, one.probabilities, len(one.hidden), one.hidden)
-        for one in native
-    ]
+    if engine.tokens_per_second is None:
+        native = [native_video(engine, frames, FPS, query) for query in queries]
+        full = [
+            Readout(one.probabilities, one.probabilities, len(one.hidden), one.hidden)
+            for one in native
+        ]
+    else:  # that path's processor is another one
+        pairs = [frames[2 * i : 2 * i + 2] for i in range(len(groups))]
+        seen = plain.see(engine.model, engine.settings, pairs)
+        full = [plain.forward(engine, engine.model, seen, times_s, query) for query in queries]
     told("native video path", full, want)
     image = engine.encode([frames[0], frames[0]])
     got = engine.image(image).ask(queries, hidden=True)
@@ -291,9 +294,9 @@ def _stale_state(
     got = mine.ask(queries, hidden=True)
     for layer in mine.state.layers:
         if isinstance(layer, DeltaState):
-            layer.memory = mx.stack([layer.memory] * 2)
+            layer.memory = engine.decoder.xp.stack([layer.memory] * 2)
         else:
-            layer.keys = mx.stack([layer.keys] * 2)
+            layer.keys = engine.decoder.xp.stack([layer.keys] * 2)
         break
     try:
         mine.ask(queries)
@@ -306,7 +309,7 @@ def _split_tokenisation(
     engine: Engine, groups: list[VisionGroup], times_s: list[float], queries: Sequence[Query]
 ) -> tuple[list[Readout], list[Plain]]:
     """End the instruction in a space: cut there, the tokens are not those of the text."""
-    template = PromptTemplate(engine.tokenizer)
+    template = engine.template("video")
     plain_instruction = template.instruction_text
     spaced = plain_instruction.rstrip("\n") + " "
     tok = engine.tokenizer

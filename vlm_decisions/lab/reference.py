@@ -119,13 +119,9 @@ def _forward(
 ) -> Plain:
     language = model.language_model
     config = model.config
-    embeds, _ = model.merge_input_ids_with_image_features(
-        features,
-        language.model.embed_tokens(ids).astype(language.model.norm.weight.dtype),
-        ids,
-        config.image_token_index,
-        config.video_token_index,
-    )
+    visual = (ids == config.image_token_id) | (ids == config.video_token_id)
+    embeds = language.model.embed_tokens(ids).astype(language.model.norm.weight.dtype)
+    embeds[0, mx.array(np.flatnonzero(np.array(visual[0])))] = features
     thw = {f"{media}_grid_thw": mx.array([grid])}
     positions, _ = language.get_rope_index(ids, **thw)
     if config.model_type in ("qwen3_5", "qwen3_5_moe"):
@@ -141,7 +137,6 @@ def _forward(
     else:
         kwargs = {"inputs_embeds": embeds, "position_ids": positions}
         if deep:
-            visual = (ids == config.image_token_index) | (ids == config.video_token_index)
             kwargs |= {"visual_pos_masks": visual, "deepstack_visual_embeds": deep}
         hidden = _after_each_layer(language.model, ids, kwargs)
         logits = language(ids, **kwargs).logits[0, -1]

@@ -34,7 +34,7 @@ class NodeState:
     the image topic, ``frame_id``: of its newest image. ``received``: images that arrived;
     ``refused``: of these, by cause, with ``last_refusal`` the newest reason. ``stamp_offset_s``:
     clock minus the newest header stamp. ``link``: how the image topic is received. ``trouble``: why
-    images do not come as they should.
+    images do not come as they should. ``remark``: what a user should change though they come.
     ``runtime``: its snapshot, None while not configured. ``wanted_hz``: rate by question id.
     ``by_arrival``: frames are stamped on arrival, not by the header. ``clock_ns``: the clock, 0
     where ``use_sim_time`` is set and nobody publishes ``/clock``. ``conditions``: the camera_* ids
@@ -49,6 +49,7 @@ class NodeState:
     frame_id: str = ""
     link: Link | None = None
     trouble: str = ""
+    remark: str = ""
     received: int = 0
     refused: Mapping[str, int] = field(default_factory=dict)
     last_refusal: str = ""
@@ -107,6 +108,8 @@ class Diagnostics:
             if runtime.heads_refused:
                 level = WARN
                 message += f", {len(runtime.heads_refused)} heads refused"
+        if notes := now.engine.get("notes"):
+            level, message = WARN, f"{message}: {notes}"
         if now.failure:
             level, message = ERROR, now.failure
         values["memory"] = f"{rss_mb():.0f} MB"
@@ -160,6 +163,8 @@ class Diagnostics:
             level = WARN
             message = (f"{_number(rate_hz)} Hz is too slow: images more than "
                        f"{MAX_INTERVAL_S:g} s apart show no motion and are not asked about")
+        elif now.remark:
+            level, message = WARN, now.remark
         return self._status("image", level, message, values)
 
     def _camera(self, now: NodeState) -> DiagnosticStatus:
@@ -211,7 +216,9 @@ class Diagnostics:
         # A rate is judged on a few seconds in a row: a window has to begin, a rate to be measured.
         for question_id, wanted_hz in now.wanted_hz.items():
             rate_hz = now.runtime.rates_hz.get(question_id, 0.0) if able else 0.0
-            values[question_id] = f"{_number(rate_hz)} of {_number(wanted_hz)} Hz"
+            cost = now.runtime.costs.get(question_id)
+            values[question_id] = (f"{_number(rate_hz)} of {_number(wanted_hz)} Hz"
+                                   + (f", {cost}" if cost and cost.tokens else ""))
             low = able and rate_hz < wanted_hz / 2
             self._low[question_id] = self._low.get(question_id, 0) + 1 if low else 0
             if self._low[question_id] > 5:
@@ -219,7 +226,9 @@ class Diagnostics:
         self._low = {name: n for name, n in self._low.items() if name in now.wanted_hz}
         count = len(now.wanted_hz)
         level, message = OK, f"{count} question{'' if count == 1 else 's'}"
-        if slow:
+        if now.runtime.overload:
+            level, message = WARN, now.runtime.overload
+        elif slow:
             level, message = WARN, f"below half their rate: {', '.join(slow)}"
         if now.unknown and able and not self._unable(last):
             # With nothing wrong with the camera for a second, it is the question or the model.

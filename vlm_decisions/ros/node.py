@@ -35,9 +35,11 @@ Services, each replying ``success`` and a ``message`` that says what was wrong o
 Parameters read when the node configures (``ros2 param describe`` tells units and ranges):
 ``model``, ``heads_dir``, ``questions_file``, ``image_transport``, ``reliability``,
 ``stamp_source``, ``mode``, ``sample_hz`` (Hz), ``window_groups``, ``queue_groups``, ``max_age_s``
-(s), ``scene_change``, ``tier2_budget_s`` (s), ``pixel_budget`` (pixels), ``max_image_pixels``
-(pixels), ``load_timeout_s`` (s), ``overlay_hz`` (Hz), ``log_file``, ``log_max_mb`` (MB),
-``log_keep``, ``questions_save_file``, ``save_dir``; at start only: ``autostart``.
+(s), ``scene_change``, ``tier2_budget_s`` (s), ``pixel_budget`` (pixels), ``dtype``, ``self_check``,
+``outer_vision_tokens``, ``max_image_pixels`` (pixels), ``min_image_value``, ``max_image_value``,
+``load_timeout_s`` (s), ``overlay_hz`` (Hz),
+``log_file``, ``log_max_mb`` (MB), ``log_keep``, ``questions_save_file``, ``save_dir``; at start
+only: ``autostart``.
 
 Parameters that act at once, for each standing question, validated together:
 ``questions.<id>.rate_hz`` (Hz), ``.enter``, ``.exit`` (probabilities), ``.ema`` (weight).
@@ -57,6 +59,7 @@ from rclpy.duration import Duration
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 
 from ..decision import UNKNOWN, YES, Decision
+from ..model_scope import OUT_OF_SCOPE
 from ..questions import Question, QuestionError
 from ..runtime.intake import CLOCK_JUMP_NS
 from ..runtime.settings import RuntimeSettings
@@ -72,8 +75,10 @@ from .parameters import (
     question_names,
     read_all,
     unknown_overrides,
+    value_range,
 )
 from .publishers import Outlets
+from .scope import Scope
 from .services import QuestionServices, Refused
 from .session import ConfigureError, EngineFactory, Session
 from .subscription import ImageSubscription
@@ -120,6 +125,7 @@ class DecisionNode(ParameterRules, LifecycleNode):
         self._engine_factory = engine_factory
         self._session: Session | None = None
         self._images: ImageSubscription | None = None
+        self._scope = Scope(self)
         self._failure = ""
         self._label = "unconfigured"
         self._closing = False
@@ -163,6 +169,7 @@ class DecisionNode(ParameterRules, LifecycleNode):
         self._failure = ""
         try:
             values = read_all(self, SPECS)
+            value_range(values)
             self._label = "configuring"
             self.get_logger().info(f"loading model {values['model']}")
             self._session = Session(self, self._gate, self._outlets, values,
@@ -201,7 +208,8 @@ class DecisionNode(ParameterRules, LifecycleNode):
         self._images = ImageSubscription(
             self, self._session.push, transport=values["image_transport"],
             reliability=values["reliability"], stamp_source=values["stamp_source"],
-            max_pixels=values["max_image_pixels"])
+            max_pixels=values["max_image_pixels"], value_range=value_range(values))
+        self._scope = Scope(self)
         self.get_logger().info(f"active, reading {self._images.topic}")
         self._label = "active"
         return super().on_activate(state)
@@ -310,11 +318,14 @@ class DecisionNode(ParameterRules, LifecycleNode):
     def _draw(self) -> None:
         if self._images is not None:
             self._outlets.draw(self._images.newest, self._session.questions(),
-                               self.get_clock().now().nanoseconds)
+                               self.get_clock().now().nanoseconds,
+                               OUT_OF_SCOPE if self._scope.warning else "")
 
     def _diagnose(self) -> None:
         self._diagnosed_s = time.monotonic()
         state = self.snapshot()
+        if self._images is not None and self._images.newest is not None:
+            self._scope.look(state.topic, state.runtime.model)
         msg = DiagnosticArray(status=self._diagnostics.report(state))
         msg.header.stamp = self.get_clock().now().to_msg()
         self._diagnostics_pub.publish(msg)
@@ -334,6 +345,7 @@ class DecisionNode(ParameterRules, LifecycleNode):
             self._label, self._failure, topic=images.topic if images else "",
             frame_id=images.newest.frame_id if images and images.newest else "",
             link=images.link if images else None, trouble=images.trouble() if images else "",
+            remark=(images.hint or self._scope.warning) if images else "",
             clock_ns=now_ns,
             received=images.received if images else 0,
             refused=dict(images.refused) if images else {},

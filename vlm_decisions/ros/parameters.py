@@ -99,8 +99,18 @@ SPECS = (
                                 "the most overdue go first; 0: no limit.", 0.0, 60.0),
     Spec("pixel_budget", 0, "Pixels of a frame that the model sees; 0: the model's own.",
          0, MAX_PIXELS),
+    Spec("dtype", "auto", "What the model computes in; auto: float32 on a CPU, bfloat16 on a GPU.",
+         choices=("auto", "float32", "bfloat16", "float16")),
+    Spec("self_check", "warn", "At load, compare the shared pass with the model's ordinary one on "
+                               "this device; refuse: fail configure where it is wrong.",
+         choices=("refuse", "warn", "off")),
+    Spec("outer_vision_tokens", False, "Put all groups between vision tokens of their own, as "
+                                       "transformers from 5.24 on does."),
     Spec("max_image_pixels", MAX_PIXELS, "Larger images are refused before decoding, pixels.",
          1, 2**28),
+    Spec("min_image_value", 0, "Value of a 16-bit image that is shown as black.", 0, 65534),
+    Spec("max_image_value", 65535, "Value of a 16-bit image that is shown as white: 4095 for a "
+                                   "sensor of 12 bits.", 1, 65535),
     Spec("load_timeout_s", 600.0, "Longest time for the model to load, seconds.", 1.0, 3600.0),
     Spec("overlay_hz", 5.0, "Largest rate of the overlay image, Hz.", 0.1, 30.0),
     Spec("log_file", "", "JSONL file to append every decision to; empty: none."),
@@ -203,6 +213,14 @@ def runtime_settings(values: Mapping[str, Any]) -> RuntimeSettings:
         queue_groups=values["queue_groups"], max_age_s=values["max_age_s"],
         scene_change=values["scene_change"] or None,
         tier2_budget_s=values["tier2_budget_s"] or None)
+
+
+def value_range(values: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the values of 16-bit images that become black and white. Raises ParameterError."""
+    low, high = values["min_image_value"], values["max_image_value"]
+    if low >= high:
+        raise ParameterError(f"min_image_value ({low}) must be below max_image_value ({high})")
+    return low, high
 
 
 def overrides_of(node: Node) -> dict[str, Parameter]:

@@ -34,14 +34,14 @@ GRACE_S = 1.5
 
 
 def run(make_node: Callable[[Callable[[], None]], Node], args: list[str] | None = None, *,
-        about: str | None = None) -> int:
+        about: str | None = None, signalled: int = 0) -> int:
     """
     Make a node, spin it until a signal, and return the process's exit code.
 
     ``make_node`` is given a function that asks for the end, for nodes that finish by themselves.
     A node may have a method ``close``, called before it is destroyed, and an ``exit_code``. Returns
-    that, else 0; 1, with the reason logged, where the node cannot be made (bad arguments, bad
-    parameters).
+    that, else 0, or ``signalled`` where a signal ended it; 1, with the reason logged, where the
+    node cannot be made (bad arguments, bad parameters).
     With ``about`` (the node's documentation), ``--help`` prints that and starts nothing.
     """
     given = sys.argv[1:] if args is None else args
@@ -64,10 +64,10 @@ def run(make_node: Callable[[Callable[[], None]], Node], args: list[str] | None 
         thread = threading.Thread(target=_spin, args=(executor, node, stopping, stop),
                                   name="executor", daemon=True)
         thread.start()
-        wait()
+        signalled = signalled if wait() else 0
         for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)  # a second one must not cut the end short
-        deadline = threading.Timer(GRACE_S, _give_up)
+        deadline = threading.Timer(GRACE_S, _give_up, (signalled,))
         deadline.daemon = True
         deadline.start()
         stopping.set()
@@ -84,8 +84,8 @@ def run(make_node: Callable[[Callable[[], None]], Node], args: list[str] | None 
         deadline.join()
         if len(threading.enumerate()) > 1:
             # A model that still loads, say: the interpreter would wait for it or fall over it.
-            _give_up()
-    return getattr(node, "exit_code", 0)
+            _give_up(signalled)
+    return getattr(node, "exit_code", 0) or signalled
 
 
 def _spin(executor: SingleThreadedExecutor, node: Node, stopping: threading.Event,
@@ -107,8 +107,8 @@ def _spin(executor: SingleThreadedExecutor, node: Node, stopping: threading.Even
 
 
 @contextlib.contextmanager
-def _wake_on_signals() -> Iterator[tuple[Callable[[], None], Callable[[], None]]]:
-    """Yield (wait for a signal or stop, stop)."""
+def _wake_on_signals() -> Iterator[tuple[Callable[[], int], Callable[[], None]]]:
+    """Yield (wait for a signal or stop, stop); waiting returns the signal's number, or 0."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     wakeup = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
@@ -119,16 +119,20 @@ def _wake_on_signals() -> Iterator[tuple[Callable[[], None], Callable[[], None]]
         with contextlib.suppress(OSError):
             os.write(writer, b"\0")
 
+    def wait() -> int:
+        select.select([reader], [], [])
+        return os.read(reader, 1)[0]
+
     try:
-        yield (lambda: select.select([reader], [], []), stop)
+        yield wait, stop
     finally:
         signal.set_wakeup_fd(wakeup)
         os.close(reader)
         os.close(writer)
 
 
-def _give_up() -> None:
+def _give_up(code: int) -> None:
     """End the process: something native does not return. Decisions are flushed line by line."""
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)
+    os._exit(code)

@@ -106,11 +106,13 @@ class Outlets:
         """Publish how the node does, as JSON."""
         self._statistics.publish(String(data=system.to_json()))
 
-    def draw(self, frame: Frame | None, questions: Iterable[Question], now_ns: int) -> None:
-        """Publish the overlay, where anybody looks at it and there is an image."""
+    def draw(self, frame: Frame | None, questions: Iterable[Question], now_ns: int,
+             mark: str) -> None:
+        """Publish the overlay, where anybody looks at it and there is an image; `mark` is on it."""
         if frame is None or self._overlay.get_subscription_count() == 0:
             return
         with self._lock:
             latest = dict(self.latest)
-        image = overlay.draw(frame.image, [question.id for question in questions], latest, now_ns)
+        image = overlay.draw(frame.image, [question.id for question in questions], latest, now_ns,
+                             mark=mark)
         self._overlay.publish(rgb_to_msg(image, frame.stamp_ns, frame.frame_id))

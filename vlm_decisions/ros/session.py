@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,10 @@ class Session:
         self._log: DecisionLog | None = None
         self._unlisten: Callable[[], None] = lambda: None
         self.engine: dict[str, str] = {}
-        make = engine_factory or load_engine
+        self._group_s = 2.0 / values["sample_hz"]
+        make = engine_factory or partial(
+            load_engine, dtype=None if values["dtype"] == "auto" else values["dtype"],
+            self_check=values["self_check"], outer_vision_tokens=values["outer_vision_tokens"])
         try:
             self._keeper = Keeper(values["questions_file"], values["questions_save_file"],
                                   values["save_dir"])
@@ -191,8 +195,18 @@ class Session:
         return self._node.get_clock().now().nanoseconds
 
     def _loaded(self, engine: EngineLike) -> EngineLike:
-        self.engine = {name: str(getattr(engine, name)) for name in ("device", "dtype")
-                       if hasattr(engine, name)}
+        """Keep what diagnostics say of the engine; log what a user should know of it."""
+        told = {name: getattr(engine, name, None) for name in ("device", "dtype", "checked")}
+        self.engine = {name: str(value) for name, value in told.items() if value is not None}
+        notes = list(getattr(engine, "remarks", ()))
+        tick_s = getattr(engine, "tick_s", None)
+        if tick_s is not None and tick_s > self._group_s:
+            notes.append(f"the model cannot keep up: one group with three questions took "
+                         f"{tick_s:.2f} s, and groups come every {self._group_s:.2f} s")
+        for note in notes:
+            self._node.get_logger().warning(note)
+        if notes:
+            self.engine["notes"] = "; ".join(notes)
         return engine
 
     def _follow_events(self, decision: Decision) -> None:
@@ -204,11 +218,13 @@ class Session:
             self._node.get_logger().error(message)
 
 
-def load_engine(model: str, pixel_budget: int | None) -> EngineLike:
+def load_engine(model: str, pixel_budget: int | None, *, dtype: str | None = None,
+                self_check: str = "off", outer_vision_tokens: bool = False) -> EngineLike:
     """Load the engine; imports MLX."""
     from ..engine import Engine
 
-    return Engine.load(model, pixel_budget=pixel_budget)
+    return Engine.load(model, pixel_budget=pixel_budget, dtype=dtype, self_check=self_check,
+                       outer_vision_tokens=outer_vision_tokens)
 
 
 def head_folders(name: str) -> list[Path]:

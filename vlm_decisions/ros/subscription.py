@@ -13,7 +13,7 @@ from sensor_msgs.msg import CompressedImage, Image
 from ..frames import Frame
 from ..runtime.statistics import MEMORY
 from ..runtime.throttle import Throttle
-from ..sources.images import ImageError, compressed_to_rgb, image_to_rgb
+from ..sources.images import ImageError, compressed_to_rgb, image_to_rgb, range_hint
 from .convert import time_to_ns
 from .matching import Link, MatchingSubscription
 
@@ -26,6 +26,9 @@ REPORT_S = 5.0
 TROUBLE_S = 60.0
 """What is wrong on the way from the publishers is logged at most this often while it lasts."""
 
+HINT_S = 30.0
+"""Seconds between looks at how much of its range a 16-bit image uses."""
+
 MAX_FRAME_ID = 256
 """Characters; a frame id goes into every decision about the image."""
 
@@ -34,7 +37,8 @@ class ImageSubscription:
     """
     Subscribes the camera and hands each good image to ``push``.
 
-    ``link`` tells of the publishers and of what is lost on the way, ``trouble`` why no image comes.
+    ``link`` tells of the publishers and of what is lost on the way, ``trouble`` why no image comes,
+    ``hint`` what a user should change though images come.
     Counters for diagnostics: ``received`` messages, ``refused`` by cause, ``last_refusal`` (its
     reason), ``offset_s`` (clock minus the newest header stamp), ``by_arrival`` (the header's is not
     used), ``newest`` (frame or None), ``converted_ms`` and ``handled_ms`` (milliseconds of the last
@@ -42,10 +46,11 @@ class ImageSubscription:
     """
 
     def __init__(self, node: Node, push: Callable[[Frame], Any], *, transport: str,
-                 reliability: str, stamp_source: str, max_pixels: int) -> None:
+                 reliability: str, stamp_source: str, max_pixels: int,
+                 value_range: tuple[int, int]) -> None:
         self._node, self._push = node, push
         self.by_arrival = stamp_source == "arrival"
-        self._max_pixels = max_pixels
+        self._max_pixels, self._value_range = max_pixels, value_range
         self.received = 0
         self.refused: Counter[str] = Counter()
         self.last_refusal = ""
@@ -56,6 +61,8 @@ class ImageSubscription:
         self._reports = Throttle(REPORT_S)
         self._reported: Counter[str] = Counter()
         self._troubles = Throttle(TROUBLE_S)
+        self._hints = Throttle(HINT_S)
+        self.hint = ""
         self._good = True  # the newest image was not refused
         # Remapping applies to `image`; the transport's suffix belongs to the topic it leads to.
         base = node.resolve_topic_name("image")
@@ -99,7 +106,7 @@ class ImageSubscription:
         self.received += 1
         stamp_ns = time_to_ns(msg.header.stamp)
         try:
-            rgb = self._convert(msg, max_pixels=self._max_pixels)
+            rgb = self._convert(msg, max_pixels=self._max_pixels, value_range=self._value_range)
             if not self.by_arrival:
                 check_stamp(msg.header.stamp)
             if len(msg.header.frame_id) > MAX_FRAME_ID:
@@ -109,6 +116,10 @@ class ImageSubscription:
             self._refuse(error)
             return
         self._good = True
+        if self._hints.passes():
+            self.hint = range_hint(msg, self._value_range)
+            if self.hint:
+                self._node.get_logger().warning(self.hint)
         self.offset_s = (now_ns - stamp_ns) / 1e9 if stamp_ns else 0.0
         frame = Frame(rgb, now_ns if self.by_arrival else stamp_ns, msg.header.frame_id, now_ns)
         self.newest = frame

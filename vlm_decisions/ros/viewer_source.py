@@ -28,7 +28,7 @@ from ..sources.images import compressed_to_rgb, image_to_rgb
 from ..viewer.board import Board
 from ..viewer.complaints import Complaints
 from ..viewer.pictures import Pictures
-from ..viewer.source import CAMERA, DYNAMIC, OVERLAY, SourceError, Unavailable
+from ..viewer.source import CAMERA, DYNAMIC, OVERLAY, PageSourceError, Unavailable
 from .convert import decision_from_msg, event_from_msg, question_from_msg, question_to_msg
 from .matching import MatchingSubscription
 from .publishers import latched
@@ -138,15 +138,15 @@ class RosSource:
     # -- what is asked of the node ---------------------------------------------------------------
 
     def add(self, question: Question) -> str:
-        """Let a new question stand. Raises SourceError."""
+        """Let a new question stand. Raises PageSourceError."""
         return self._reply(self._call(AddQuestion, question=question_to_msg(question)))
 
     def remove(self, question_id: str) -> str:
-        """Take a standing question away. Raises SourceError."""
+        """Take a standing question away. Raises PageSourceError."""
         return self._reply(self._call(RemoveQuestion, question_id=question_id))
 
     def change(self, question: Question, changes: Mapping[str, Any]) -> str:
-        """Change fields of a standing question, all or none. Raises SourceError."""
+        """Change fields of a standing question, all or none. Raises PageSourceError."""
         if not changes.keys() <= set(DYNAMIC):
             changed = dataclasses.replace(question, **changes)
             return self._reply(self._call(AddQuestion, question=question_to_msg(changed),
@@ -156,20 +156,20 @@ class RosSource:
                       for name, value in changes.items()]
         result = self._call(SetParametersAtomically, parameters=parameters).result
         if not result.successful:
-            raise SourceError(result.reason or f"{self.name} refused the change")
+            raise PageSourceError(result.reason or f"{self.name} refused the change")
         return f"changed '{question.id}'"
 
     def ask(self, question: Question, timeout_s: float) -> Decision:
-        """Answer one question about now. Raises SourceError."""
+        """Answer one question about now. Raises PageSourceError."""
         reply = self._call(Ask, wait_s=timeout_s + 2.0, text=question.text,
                            options=list(question.options), timeout_s=timeout_s)
         if not reply.success and reply.decision.answer != "unknown":
-            raise SourceError(reply.message)
+            raise PageSourceError(reply.message)
         return decision_from_msg(reply.decision)
 
     def _reply(self, reply: Any) -> str:
         if not reply.success:
-            raise SourceError(reply.message)
+            raise PageSourceError(reply.message)
         return reply.message
 
     def _call(self, kind: type, wait_s: float = CALL_S, **fields: Any) -> Any:

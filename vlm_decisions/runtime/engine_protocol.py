@@ -65,5 +65,8 @@ class EngineLike(Protocol):
     def encode(self, frames: Sequence[np.ndarray]) -> Pooled:
         """Encode the two uint8 RGB images of a group."""
 
+    def tokens(self, query: Question) -> int:
+        """Return how many tokens a question has; from any thread."""
+
     def stream(self, window_groups: int, mode: str) -> StreamLike:
         """Return a new, empty running state."""

@@ -25,7 +25,7 @@ from .gate import Gate
 from .heads import load_heads
 from .intake import Intake
 from .one_off import OneOffs
-from .scheduler import Scheduler
+from .scheduler import Cost, Scheduler
 from .settings import RuntimeSettings
 from .smoothing import decide, no_answer
 from .statistics import Meter, RuntimeStats
@@ -39,6 +39,9 @@ SWITCH_S = 0.0001
 
 #: Pieces of dead-time work after one group; more than any stream has.
 MAX_IDLE_PIECES = 64
+
+#: A lack of time is told for so long, seconds.
+OVERLOAD_S = 5.0
 
 Listener = Callable[[Decision], None]
 
@@ -105,6 +108,7 @@ class Runtime:
         self._heads_refused: dict[str, str] = {}
         self._generation = 0  # of frame time, that the processor's window belongs to
         self._put_off = False
+        self._overloaded_ns: int | None = None  # t_end of the last group not all was asked about
         self._asked_ns = 0  # t_end of the last group whose Tier 2 was not put off
 
         self._thread: threading.Thread | None = None
@@ -163,7 +167,7 @@ class Runtime:
                     self._gate.image(
                         arrival.frame,
                         arrival.health,
-                        self._intake.mixture(),
+                        self._intake.mixture() or self._overload(now_ns),
                         self.questions(),
                         now_ns,
                     )
@@ -258,6 +262,29 @@ class Runtime:
 
     def _book_changed(self) -> None:
         self._standing = {question.id: question for question in self._book}
+
+    def cost(self, question: Question) -> Cost | None:
+        """Return what a question, standing or not, costs; None before the model is loaded."""
+        processor = self._processor
+        return None if processor is None else processor.cost(question)
+
+    def _costs(self) -> dict[str, Cost]:
+        costs = {question.id: self.cost(question) for question in self.questions()}
+        return {name: cost for name, cost in costs.items() if cost is not None}
+
+    def _overload(self, now_ns: int) -> str:
+        """Return what to say where lately not all questions could be asked in time, else empty."""
+        if self._overloaded_ns is None or not 0 <= now_ns - self._overloaded_ns < OVERLOAD_S * NS:
+            return ""
+        costs = {name: cost for name, cost in self._costs().items() if cost.tokens}
+        if not costs:
+            return ""
+        name, dearest = max(costs.items(), key=lambda item: item[1].tokens)
+        total_ms = sum(cost.ms for cost in costs.values())
+        return (
+            f"too slow for all rates, which are lowered: {len(costs)} questions take "
+            f"{total_ms:.0f} ms, the dearest is '{name}' ({dearest})"
+        )
 
     # -- one-off questions -----------------------------------------------------------------------
 
@@ -469,10 +496,13 @@ class Runtime:
         self._deliver(processor.tier1(encoded, due), group, generation, began_s)
         meter.note("tier_1", meter.timer() - began_s)
         tier_2_s, self._put_off = meter.timer(), False
-        for work in processor.tier2(encoded, questions, due, skip=backlog):
+        age_s = (self._clock_ns() - group.t_end_ns) / NS
+        for work in processor.tier2(encoded, questions, due, age_s=age_s, skip=backlog):
             self._deliver(work, group, generation, began_s)
             meter.count("skipped", work.put_off)
             self._put_off |= backlog and work.put_off > 0
+        if processor.overloaded:
+            self._overloaded_ns = group.t_end_ns
         if processor.asks_model:
             meter.note("tier_2", meter.timer() - tier_2_s)
         if not self._put_off:
@@ -530,6 +560,8 @@ class Runtime:
             dropped=meter.dropped(),
             breaks=self._intake.breaks(),
             mixture=self._intake.mixture(),
+            overload=self._overload(now_ns),
+            costs=self._costs(),
             queue=len(self._intake),
             tick_ms=meter.tick_ms(),
             age_ms=meter.age_ms(),

@@ -53,10 +53,11 @@ class Scheduler:
 
     def due(self, questions: Sequence[Question], t_ns: int) -> list[Question]:
         """
-        Return the questions due at the group that ends at `t_ns`, the most overdue first.
+        Return the questions due at the group that ends at `t_ns`, the least asked lately first.
 
-        `questions` are all there are: others are forgotten. Overdue is measured in the question's
-        own periods; a question never asked is the most overdue of all.
+        `questions` are all there are: others are forgotten. Where not all can be asked, so the
+        highest rates are lowered first, and every question keeps its turn. Among equals the one
+        that was asked longest ago comes first.
         """
         with self._lock:
             for gone in self._entries.keys() - {question.id for question in questions}:
@@ -66,8 +67,13 @@ class Scheduler:
             for question in questions:
                 overdue_ns = self._overdue_ns(question, t_ns)
                 if overdue_ns >= -self.tolerance_ns:
-                    found.append((overdue_ns * question.rate_hz, question))
-        found.sort(key=lambda item: -item[0])  # stable: the book's order among equals
+                    entry = self._entry(question)
+                    if entry is None:
+                        found.append(((0, -math.inf), question))
+                    else:
+                        self._trim(entry)
+                        found.append(((len(entry.asked_ns), entry.last_ns), question))
+        found.sort(key=lambda item: item[0])  # stable: the book's order among equals
         return [question for _, question in found]
 
     def asked(self, question: Question, t_ns: int) -> None:
@@ -137,39 +143,59 @@ class Scheduler:
             entry.asked_ns.popleft()
 
 
+@dataclass(frozen=True)
+class Cost:
+    """What a question costs the language model: tokens of its own, milliseconds of an asking."""
+
+    tokens: int
+    ms: float  # NaN before anything was asked
+
+    def __str__(self) -> str:
+        """Return it for a person: `121 tokens, 24 ms`."""
+        return f"{self.tokens} tokens" + ("" if math.isnan(self.ms) else f", {self.ms:.1f} ms")
+
+
 class CostModel:
     """
-    How many questions fit into a budget, learnt from the batches asked.
+    What asking costs, learnt from the batches asked: seconds = fixed + each * tokens.
 
-    Fits seconds = fixed + each * n to the last batches. While all had the same size, cost is taken
-    to be proportional: a guess that the next batch, of another size, corrects.
+    While all batches had the same size, cost is taken to be proportional: a guess that the next
+    batch, of another size, corrects.
     """
 
     def __init__(self, memory: int = 32) -> None:
         """`memory`: batches that are remembered."""
         self._batches: deque[tuple[int, float]] = deque(maxlen=memory)
 
-    def note(self, count: int, seconds: float) -> None:
-        """Remember that a batch of `count` questions took `seconds`."""
-        if count > 0 and seconds >= 0:
-            self._batches.append((count, seconds))
+    @property
+    def known(self) -> bool:
+        """Whether any batch was asked yet."""
+        return bool(self._batches)
 
-    def fitting(self, budget_s: float) -> int:
-        """Return how many questions can be expected to take at most `budget_s`; at least 1."""
+    def note(self, tokens: int, seconds: float) -> None:
+        """Remember that a batch of so many tokens took `seconds`."""
+        if tokens > 0 and seconds >= 0:
+            self._batches.append((tokens, seconds))
+
+    def fit(self) -> tuple[float, float]:
+        """Return (fixed, each) in seconds, NaN before any batch."""
+        if not self._batches:
+            return math.nan, math.nan
+        tokens, seconds = np.array(self._batches, np.float64).T
+        if np.ptp(tokens) > 0:
+            slope, intercept = np.polyfit(tokens, seconds, 1)
+            if slope > 0 and intercept > 0:
+                return float(intercept), float(slope)
+        return 0.0, float((seconds / tokens).mean())
+
+    def of(self, tokens: int) -> Cost:
+        """Return the cost of a question of so many tokens."""
+        return Cost(tokens, 1e3 * self.fit()[1] * tokens)
+
+    def fitting(self, tokens: Sequence[int], budget_s: float) -> int:
+        """Return how many of the first questions can be expected to fit; at least 1."""
         if not self._batches:
             return 1
-        counts, seconds = np.array(self._batches, np.float64).T
-        fixed = 0.0
-        each = float((seconds / counts).mean())
-        if np.ptp(counts) > 0:
-            slope, intercept = np.polyfit(counts, seconds, 1)
-            if slope > 0 and intercept > 0:
-                each, fixed = float(slope), float(intercept)
-        return max(1, int((budget_s - fixed) / max(each, 1e-9) + 1e-6))
-
-
-def within_budget(
-    due: Sequence[Question], budget_s: float | None, cost: CostModel
-) -> list[Question]:
-    """Return the first of the due questions that fit into the budget (None: all of them)."""
-    return list(due) if budget_s is None else list(due[: cost.fitting(budget_s)])
+        fixed, each = self.fit()
+        spent = fixed + each * np.cumsum(tokens)
+        return max(1, int(np.count_nonzero(spent <= budget_s + 1e-9)))

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from .scheduler import Cost
+
 #: Latencies and ages are summarised over the last so many values.
 MEMORY = 512
 
@@ -45,6 +47,8 @@ class RuntimeStats:
     - `age_ms`: age of decisions by tier. `rates_hz`: achieved, by question, on frame time.
     - `image_rate_hz` on frame time, `image_age_s` since the last arrival (inf: none yet).
     - `condition`: why answers are unknown just now, or empty. `last_error`: the newest message.
+    - `costs`: tokens and milliseconds by question, 0 where a head answers it; `overload`: what is
+      too dear where rates had to be lowered within the last seconds, or empty.
     - `heads`: names of those in use; `heads_refused`: file to reason. `model`: empty until loaded.
     """
 
@@ -68,6 +72,8 @@ class RuntimeStats:
     model: str
     breaks: dict[str, int] = field(default_factory=dict)
     mixture: str = ""
+    overload: str = ""
+    costs: dict[str, Cost] = field(default_factory=dict)
     heads: tuple[str, ...] = ()
     heads_refused: dict[str, str] = field(default_factory=dict)
 

@@ -39,10 +39,11 @@ class System:
       `loading` and `active` without ROS. `failure`: why it could not be configured, or empty.
     - `model`, `device`: what answers, and where. `topic`: of the images.
     - `image_rate_hz`, `image_age_s`: of the images; the age is NaN before the first.
-    - `queue`: groups that wait. `counts`: totals by name (COUNTS, and RuntimeStats.breaks by
-      cause); `dropped`: by cause.
+    - `queue`: groups that wait. `counts`: totals by name (COUNTS); `dropped`, `breaks`: by cause.
     - `tick_ms`, `age_ms`: by stage (see RuntimeStats) and by tier. `group_ms`: time between two
       groups; where `tick_ms["total"]` is longer, the machine cannot keep up.
+    - `costs`: by question, its tokens and the milliseconds of an asking (0 tokens: a head answers);
+      `overload`: what is too dear where not all rates hold, or empty.
     - `rates_hz`: achieved rate by question. `memory_mb`: of the process.
     - `condition`: why no question can be answered now, or empty. `last_error`: newest message.
     - `max_age_s`: an answer older than that is stale. `statuses`: the lines of diagnostics.
@@ -67,6 +68,8 @@ class System:
     age_ms: Mapping[str, Percentiles] = field(default_factory=dict)
     group_ms: float = math.nan
     rates_hz: Mapping[str, float] = field(default_factory=dict)
+    costs: Mapping[str, tuple[int, float]] = field(default_factory=dict)
+    overload: str = ""
     memory_mb: float = math.nan
     condition: str = ""
     last_error: str = ""
@@ -82,11 +85,13 @@ class System:
             "image_rate_hz": stats.image_rate_hz,
             "image_age_s": stats.image_age_s if math.isfinite(stats.image_age_s) else math.nan,
             "queue": stats.queue,
-            "counts": {name: getattr(stats, name) for name in COUNTS} | stats.breaks,
+            "counts": {name: getattr(stats, name) for name in COUNTS},
             "dropped": dict(stats.dropped), "breaks": dict(stats.breaks),
             "tick_ms": dict(stats.tick_ms),
             "age_ms": {str(tier): ms for tier, ms in sorted(stats.age_ms.items())},
-            "group_ms": 2e3 / settings.fps, "rates_hz": dict(stats.rates_hz),
+            "costs": {name: (cost.tokens, cost.ms) for name, cost in stats.costs.items()},
+            "overload": stats.overload, "group_ms": 2e3 / settings.fps,
+            "rates_hz": dict(stats.rates_hz),
             "condition": stats.condition, "last_error": stats.last_error,
             "max_age_s": settings.max_age_s,
             "statuses": (Status("image", 1, stats.mixture),) if stats.mixture else (), **more})
@@ -98,6 +103,7 @@ class System:
         for name in ("tick_ms", "age_ms"):
             values[name] = {key: [finite(ms.p50), finite(ms.p95)]
                             for key, ms in values[name].items()}
+        values["costs"] = {name: [tokens, finite(ms)] for name, (tokens, ms) in self.costs.items()}
         for name in ("counts", "dropped", "breaks"):
             values[name] = dict(values[name])
         values["rates_hz"] = {name: finite(hz) for name, hz in self.rates_hz.items()}
@@ -141,6 +147,7 @@ def _by_name(read: Any) -> Any:
 
 
 _READ = {
+    "costs": _by_name(lambda pair: (int(pair[0]), _number(pair[1]))),
     "counts": _by_name(int), "dropped": _by_name(int), "breaks": _by_name(int),
     "rates_hz": _by_name(_number),
     "tick_ms": _by_name(lambda pair: Percentiles(_number(pair[0]), _number(pair[1]), 0)),

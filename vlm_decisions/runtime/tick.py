@@ -19,10 +19,13 @@ from ..questions import Question, QuestionError
 from .engine_protocol import EngineLike, ReadoutLike, TimedGroup
 from .evidence import Evidence, Result
 from .heads import Head, HeadError, Pooled, answering_head, sigmoid
-from .scheduler import CostModel, within_budget
+from .scheduler import Cost, CostModel
 from .settings import RuntimeSettings
 from .smoothing import calibrated, checked
 from .statistics import Meter
+
+#: A batch is so large that its answers come before the evidence is this share of max_age_s old.
+AGED_SHARE = 0.75
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,8 +63,9 @@ class Processor:
 
     Nothing here raises for what an engine does: a fault ends as results without an answer for the
     questions it hit and one message; a state that it may have spoilt is computed anew.
-    `asks_model`: the language model answers a standing question. `model_s`: seconds that engine
-    and heads have taken for the newest group so far.
+    `asks_model`: the language model answers a standing question. `overloaded`: at the last group,
+    not all that was due could be answered in time. `model_s`: seconds that engine and heads have
+    taken for the newest group so far.
     """
 
     def __init__(
@@ -80,6 +84,7 @@ class Processor:
         self._must_start_over = False  # its state may be spoilt
         self._faulty: set[Question] = set()  # failed when last asked: kept out of the batch
         self.asks_model = False  # a question stands that the language model answers
+        self.overloaded = False  # not all that was due could be asked in time
         self.model_s = 0.0  # what engine and heads have taken for the newest group so far
 
     @property
@@ -92,6 +97,12 @@ class Processor:
         """Begin a new window: what comes next is not contiguous with what was."""
         self._last = None
         self._must_reset = True
+
+    def cost(self, question: Question) -> Cost:
+        """Return what a question costs the language model; 0 tokens where a head answers it."""
+        if not self._is_models(question):
+            return Cost(0, 0.0)
+        return self._cost.of(self._tokens(question))
 
     def check(self, question: Question) -> None:
         """Raise QuestionError where this model and its heads can never answer a question."""
@@ -155,12 +166,20 @@ class Processor:
         return Work(tuple(results), tuple(faults))
 
     def tier2(
-        self, encoded: Encoded, questions: Sequence[Question], due: Sequence[Question], skip: bool
+        self,
+        encoded: Encoded,
+        questions: Sequence[Question],
+        due: Sequence[Question],
+        *,
+        age_s: float,
+        skip: bool,
     ) -> Iterator[Work]:
         """
         Append the group and answer what the language model answers, part by part.
 
-        `questions` are the standing ones. With `skip`, the group is appended and nothing asked.
+        `questions` are the standing ones. `age_s`: of the group's newest frame. With `skip`, the
+        group is appended and nothing asked. No more is asked than fits into the budget and can be
+        answered while the evidence counts.
         """
         began = self._meter.timer()
         self._faulty.intersection_update(questions)
@@ -178,7 +197,8 @@ class Processor:
             results = [self._nothing(encoded, question, TIER_VLM, reason) for question in due]
             yield Work(tuple(results), (f"engine, {reason}",))
             return
-        asked = [] if skip else self._affordable(due, self._meter.timer() - began)
+        asked = [] if skip else self._affordable(due, self._meter.timer() - began, age_s)
+        self.overloaded = len(asked) < len(due) and not skip
         yield Work(put_off=len(due) - len(asked))
         if asked:
             yield from self._ask(encoded, asked)
@@ -267,9 +287,22 @@ class Processor:
             self._stream.start_over()
             self._must_start_over = False
 
-    def _affordable(self, due: Sequence[Question], spent_s: float) -> Sequence[Question]:
-        budget_s = self._settings.tier2_budget_s
-        return within_budget(due, None if budget_s is None else budget_s - spent_s, self._cost)
+    def _affordable(
+        self, due: Sequence[Question], spent_s: float, age_s: float
+    ) -> Sequence[Question]:
+        settings = self._settings
+        if settings.tier2_budget_s is None and not self._cost.known:
+            return due
+        budget_s = AGED_SHARE * settings.max_age_s - age_s
+        if settings.tier2_budget_s is not None:
+            budget_s = min(budget_s, settings.tier2_budget_s - spent_s)
+        return due[: self._cost.fitting([self._tokens(q) for q in due], budget_s)]
+
+    def _tokens(self, question: Question) -> int:
+        try:
+            return self._engine.tokens(question)
+        except Exception:  # it cannot be asked: it is told when it is
+            return 0
 
     def _ask(self, encoded: Encoded, questions: Sequence[Question]) -> Iterator[Work]:
         """Ask in one batch; one question that cannot be asked does not stop the others."""
@@ -283,7 +316,7 @@ class Processor:
             except Exception:
                 alone = sound + alone  # the one at fault is told when asked by itself
             else:
-                self._cost.note(len(sound), self._meter.timer() - began)
+                self._cost.note(sum(map(self._tokens, sound)), self._meter.timer() - began)
                 yield self._delivered(
                     [self._read(*pair) for pair in zip(sound, readouts, strict=True)]
                 )

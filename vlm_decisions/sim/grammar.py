@@ -17,7 +17,6 @@ from zlib import crc32
 import numpy as np
 
 from .clauses import (
-    CONTRACTED,
     DEFINITE,
     OBJECTS,
     Clause,
@@ -72,8 +71,8 @@ HELD_FRAMES = frozenset((
     "I would like to know if {s}.", "{s} right now, correct?",
 ))
 SPLITS = ("seen", "template", "synonym", "negation", "composition", "counting", "unanswerable")
-_FAMILY = {"frame": "template", "synonym": "synonym", "negation": "negation",
-           "pair": "composition", "count": "counting"}
+FAMILIES = {"frame": "template", "synonym": "synonym", "negation": "negation",
+            "pair": "composition", "count": "counting"}  # of tags -> the split that holds some out
 _ONE_IN = {"synonym": 5, "negation": 4, "pair": 4, "count": 4}
 _DRAW = 71  # one of the draws that leave the plainest forms ("Is there no cup?") in training
 _COMMON = frozenset(("person", "cup", "phone", "laptop", "pen", "book", "desk", "thing"))
@@ -107,7 +106,7 @@ class Phrase:
     @property
     def held_out(self) -> frozenset[str]:
         """The splits that keep it out of training; none for a text to train on."""
-        return frozenset(_FAMILY[t.split(":", 1)[0]] for t in self.tags if held_out(t))
+        return frozenset(FAMILIES[t.split(":", 1)[0]] for t in self.tags if held_out(t))
 
 
 # What is drawn for each split, as (share, how): attempts go on until the tags are right.
@@ -333,6 +332,3 @@ class Balance:
             return False
         own = share if value > 0 else 1 - share
         return bool(own <= 0.5 or rng.random() < (1 - own) / own)
-
-
-__all__ = ["CONTRACTED", "FRAMES", "SPLITS", "Balance", "Phrase", "draw", "held_out"]

@@ -99,7 +99,9 @@ class VideoFile:
 
     @property
     def shortfall(self) -> str:
-        """After the end: what of the file could not be read, or an empty string."""
+        """After the end: what of the file could not be read; empty otherwise."""
+        if not self.ended:
+            return ""
         declared = self._declared and self._declared - self._left_out
         damaged = f"{self._damaged} damaged packet{'s' * (self._damaged != 1)}"
         if declared > self._read:

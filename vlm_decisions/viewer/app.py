@@ -42,7 +42,7 @@ from .export import FILES
 from .guard import Guard, allowed_names
 from .live import Live
 from .pictures import Pictures
-from .source import Source, SourceError, Unavailable
+from .source import PageSource, PageSourceError, Unavailable
 
 MAX_CLIENTS = 64
 """Live connections at the same time; each may cost a picture's worth of memory."""
@@ -61,7 +61,7 @@ LIMITS = {"id": MAX_ID, "text": MAX_TEXT, "options": MAX_OPTIONS, "option": MAX_
 class ViewerApp:
     """The application for a source; call `asgi`. `complain` gets what should be logged."""
 
-    def __init__(self, source: Source, board: Board, pictures: Pictures, complain: Complaints,
+    def __init__(self, source: PageSource, board: Board, pictures: Pictures, complain: Complaints,
                  host: str = "127.0.0.1", names: Iterable[str] = ()) -> None:
         self._source, self._board, self._pictures = source, board, pictures
         self._complain = complain
@@ -179,7 +179,7 @@ class ViewerApp:
                 message = str(error)
             except Unavailable as error:
                 message, status = str(error), 503
-            except SourceError as error:
+            except PageSourceError as error:
                 message = str(error)
             self._complain(f"bad request: {message[:300]}", "bad request")
             return JSONResponse({"error": message, "field": field}, status)

@@ -20,7 +20,7 @@ from ..events import Event
 from ..frames import NS
 from ..questions import MAX_QUESTIONS, RESERVED_PREFIX, Question
 from ..runtime.system import System, finite
-from .state import State, Strain, state_of
+from .state import PageState, Strain, state_of
 
 HISTORY_S, STEP_S = 60.0, 0.5
 """A row's history: how far back, and the width of one step, seconds."""
@@ -80,7 +80,7 @@ class Board:
         self._link: dict[str, Any] = {"ok": False, "message": "starting"}
         self._link_version = 0
         self._strain = Strain()
-        self._state: State | None = None
+        self._state: PageState | None = None
         self._state_version, self._judged_s = 0, -MEMO_S
         self._changed_s: dict[str, deque[float]] = {}  # when each answer changed lately
         self._flapping: dict[str, dict[str, Any]] = {}  # the event that takes further changes

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 
+from ..runtime.throttle import MOST_KEYS, Throttle
+
 QUIET_S = 10.0
-KINDS = 100
 
 
 class Complaints:
@@ -15,20 +17,20 @@ class Complaints:
 
     def __init__(self, tell: Callable[[str], None],
                  clock: Callable[[], float] = time.monotonic) -> None:
-        self._tell, self._clock = tell, clock
+        self._tell = tell
+        self._throttle = Throttle(QUIET_S, clock)
+        self._held_back: Counter[str] = Counter()
         self._lock = threading.Lock()
-        self._told: dict[str, tuple[float, int]] = {}
 
     def __call__(self, message: str, kind: str | None = None) -> None:
         """Tell a message, unless one of its kind (itself, if not given) was told just now."""
-        key, now_s = kind or message, self._clock()
+        key = kind or message
         with self._lock:
-            told_s, held_back = self._told.get(key, (-QUIET_S, 0))
-            if now_s - told_s < QUIET_S:
-                self._told[key] = (told_s, held_back + 1)
+            if not self._throttle.passes(key):
+                if len(self._held_back) >= MOST_KEYS:
+                    self._held_back.clear()
+                self._held_back[key] += 1
                 return
-            if len(self._told) >= KINDS:
-                self._told.clear()
-            self._told[key] = (now_s, 0)
+            held_back = self._held_back.pop(key, 0)
         more = f" ({held_back} more like this before)" if held_back else ""
         self._tell(f"{message}{more}")

@@ -16,13 +16,14 @@ _COLOURS = {YES: (90, 230, 110), NO: (205, 205, 205), UNCERTAIN: (255, 200, 60),
 _OPTION = (110, 200, 255)
 _PLAIN = (235, 235, 235)
 _BAR = (70, 110, 160)
+_ALARM = (170, 20, 20)
 _HEADINGS = ("question", "answer", "p", "age")
 _WIDEST = 0.7
 """The table's share of the picture's width, at most."""
 
 
 def draw(image: np.ndarray, question_ids: Sequence[str], decisions: Mapping[str, Decision],
-         now_ns: int, *, title: str = "") -> np.ndarray:
+         now_ns: int, *, title: str = "", mark: str = "") -> np.ndarray:
     """
     Return a copy of ``image`` (uint8 RGB, (H, W, 3)) with a table of the latest decisions.
 
@@ -30,6 +31,7 @@ def draw(image: np.ndarray, question_ids: Sequence[str], decisions: Mapping[str,
     ``now_ns``, seconds. A question without a decision shows dots. Camera health comes first and
     shows only what is wrong. Where all rows together would hide more than half of the picture's
     height, those that say no are counted in one; rows that do not fit are counted in the last.
+    ``mark`` is written across the bottom, on red.
     """
     out = image.copy()
     height, width = out.shape[:2]
@@ -71,6 +73,10 @@ def draw(image: np.ndarray, question_ids: Sequence[str], decisions: Mapping[str,
         size.put(out, size.clip(answer, columns[0]), left[1], base, colour)
         size.put(out, value, left[2], base, _PLAIN)
         size.put(out, age, left[3], base, _PLAIN)
+    if mark:
+        top = max(0, height - size.line - size.pad)
+        out[top:] = _ALARM
+        size.put(out, size.clip(mark, width - 2 * size.pad), size.pad, height - size.pad, _PLAIN)
     return out
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from ..decision import Decision
 from ..events import EventBook, EventSpec
 from ..frames import Frame
+from ..model_scope import scope_mark
 from ..questions import Question
 from ..runtime import Runtime
 from ..runtime.system import System
@@ -36,6 +37,7 @@ class RuntimeSource:
         self.name = name
         self._board, self._pictures = board, pictures
         self._runtime: Runtime | None = None
+        self._mark = ""
         self._newest: dict[str, Decision] = {}
         self._lock = threading.Lock()
         self._events = EventBook()
@@ -48,7 +50,7 @@ class RuntimeSource:
         self._events = EventBook(events)
         self._runtime = runtime
         self._board.link(True, "")
-        self._board.system(System.of(runtime.stats(), runtime.settings))
+        self._measure()
         self._announce()
         self._unlisten = runtime.listen(self._decided)
         self._thread.start()
@@ -78,7 +80,7 @@ class RuntimeSource:
         ids = [question.id for question in self._runtime.questions()]
         with self._lock:
             newest = dict(self._newest)
-        return overlay.draw(frame.image, ids, newest, time.time_ns())
+        return overlay.draw(frame.image, ids, newest, time.time_ns(), mark=self._mark)
 
     def _refresh(self) -> None:
         told_s, loaded = -SYSTEM_S, False
@@ -86,9 +88,15 @@ class RuntimeSource:
             if loaded:  # while the model loads, a missing answer is no fault
                 self._runtime.check_freshness()
             if not loaded or time.monotonic() - told_s >= SYSTEM_S:
-                told_s, stats = time.monotonic(), self._runtime.stats()
-                loaded = bool(stats.model)
-                self._board.system(System.of(stats, self._runtime.settings))
+                told_s, loaded = time.monotonic(), self._measure()
+
+    def _measure(self) -> bool:
+        """Show how the runtime does; return whether the model is loaded."""
+        stats = self._runtime.stats()
+        # Whoever runs it without ROS looks at a real camera or a film of one.
+        self._mark = scope_mark(stats.model, simulated=False)
+        self._board.system(System.of(stats, self._runtime.settings, mark=self._mark))
+        return bool(stats.model)
 
     def _announce(self) -> None:
         standing = self._runtime.questions()

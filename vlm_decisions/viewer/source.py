@@ -17,30 +17,29 @@ DYNAMIC = ("rate_hz", "enter", "exit", "ema")
 CHANGEABLE = ("text", "options", *DYNAMIC)
 
 
-class SourceError(RuntimeError):
-    """A request that the system refused; the message says why, for the person who asked."""
+class PageSourceError(RuntimeError):
+    """A request that the system refused. The message says why, for the person who asked."""
 
 
-class Unavailable(SourceError):
+class Unavailable(PageSourceError):
     """The system cannot be reached now, or did not reply in time."""
 
 
-class Source(Protocol):
-    """
-    Acts on the running system; what it sees goes to a Board and to Pictures.
+class PageSource(Protocol):
+    """Acts on the running system. What it receives goes to a Board and to Pictures.
 
-    The requests block and are called from worker threads. Each returns what was done, in words,
-    and raises SourceError, or QuestionError where the question itself is at fault.
+    The requests block, and are called from worker threads. Each returns what was done, in words. It
+    raises PageSourceError, or QuestionError if the question itself is not valid.
     """
 
     kind: str
     name: str
 
     def add(self, question: Question) -> str:
-        """Let a new question stand."""
+        """Add a standing question."""
 
     def remove(self, question_id: str) -> str:
-        """Take a standing question away."""
+        """Remove a standing question."""
 
     def change(self, question: Question, changes: Mapping[str, Any]) -> str:
         """Set fields out of CHANGEABLE of a standing question, all or none."""
@@ -49,4 +48,4 @@ class Source(Protocol):
         """Answer one question about now."""
 
     def watch(self, channels: frozenset[str]) -> None:
-        """Take that pictures of these channels are looked at. Called from any thread."""
+        """Provide pictures of these channels. Called from any thread."""

@@ -23,11 +23,11 @@ _DROPPED = ("queue", "catch_up")
 
 
 @dataclass(frozen=True)
-class State:
-    """
-    The state in words: `kind` for the page's colours, `label` of a few words, `message` for why.
+class PageState:
+    """The state in words.
 
-    `remedy` is what a person can do, empty where there is nothing to do.
+    `kind` is for the page's colours, `label` a few words, `message` the reason. `remedy` is what
+    a person can do, or empty.
     """
 
     kind: str
@@ -41,7 +41,7 @@ class State:
 
 
 class Strain:
-    """Tells whether the system had to drop work lately. `now_s`: seconds, never going back."""
+    """Keeps whether the system had to drop work recently. `now_s`: seconds, never going back."""
 
     def __init__(self) -> None:
         self._last: System | None = None
@@ -68,7 +68,7 @@ class Strain:
 
 def state_of(link: Mapping[str, Any], system: System, reasons: Mapping[str, str],
              waiting: Collection[str], count: int, *, dropped: bool = False,
-             put_off: bool = False) -> State:
+             put_off: bool = False) -> PageState:
     """
     Return the state of a system.
 
@@ -77,10 +77,10 @@ def state_of(link: Mapping[str, Any], system: System, reasons: Mapping[str, str]
     Strain tells.
     """
     if not link["ok"]:
-        return State(NO_NODE, "No node", link["message"],
+        return PageState(NO_NODE, "No node", link["message"],
                      "Start the node, or name another one in the viewer's parameter 'node'.")
     if system.state in ("loading", "configuring", ""):
-        return State(LOADING, "Loading", "The model is being loaded." if system.state else
+        return PageState(LOADING, "Loading", "The model is being loaded." if system.state else
                      "Waiting for the node's first report.")
     if system.state != "active":
         return _not_active(system)
@@ -89,21 +89,22 @@ def state_of(link: Mapping[str, Any], system: System, reasons: Mapping[str, str]
     if system.condition:
         why = _sentence(system.condition)
         if not math.isfinite(system.image_age_s) or system.image_age_s > system.max_age_s:
-            return State(NO_CAMERA, "No camera", why, _camera_remedy(system))
-        return State(UNUSABLE, "Camera unusable", why,
+            return PageState(NO_CAMERA, "No camera", why, _camera_remedy(system))
+        return PageState(UNUSABLE, "Camera unusable", why,
                      _reported(system, "camera") or "Look at the picture: the camera's view, its "
                      "light and its lens, or its clock.")
     slow = total is not None and total.p50 > system.group_ms
     if dropped or (reasons and (put_off or slow)):
         label = f"Overloaded, {unknown}" if reasons else "Overloaded"
-        return State(OVERLOADED, label, _work(system), _lighter(system))
+        return PageState(OVERLOADED, label, _work(system), _lighter(system))
     if reasons:
-        return State(UNKNOWN, unknown, _why(list(reasons.values())),
-                     "Choose 'Unknown first' to see which: each row says why.")
+        which = "" if len(reasons) == count else "Choose 'Unknown first' to see which: "
+        return PageState(UNKNOWN, unknown, _why(list(reasons.values())),
+                     _sentence(f"{which}each row says why"))
     if waiting:
-        return State(LOADING, "Starting",
+        return PageState(LOADING, "Starting",
                      f"Waiting for the first answers to {len(waiting)} of {count} questions.")
-    return State(LIVE, "Live")
+    return PageState(LIVE, "Live")
 
 
 def _why(reasons: Collection[str]) -> str:
@@ -115,18 +116,18 @@ def _why(reasons: Collection[str]) -> str:
                      + ("" if n == kinds.total() else f" ({n} of {kinds.total()})"))
 
 
-def _not_active(system: System) -> State:
+def _not_active(system: System) -> PageState:
     command = f"ros2 lifecycle set {system.node}"
     if system.failure:
-        return State(FAILED, "Not configured", _sentence(system.failure),
+        return PageState(FAILED, "Not configured", _sentence(system.failure),
                      f"Correct it, then: {command} configure")
     if system.state == "unconfigured":
-        return State(STOPPED, "Not configured", "The node has not loaded a model.",
+        return PageState(STOPPED, "Not configured", "The node has not loaded a model.",
                      f"{command} configure")
     if system.state == "inactive":
-        return State(STOPPED, "Inactive", "The node does not read the camera.",
+        return PageState(STOPPED, "Inactive", "The node does not read the camera.",
                      f"{command} activate")
-    return State(STOPPED, "Not active", f"The node is {system.state}.", "Start the node anew.")
+    return PageState(STOPPED, "Not active", f"The node is {system.state}.", "Start the node anew.")
 
 
 def _camera_remedy(system: System) -> str:
@@ -152,7 +153,8 @@ def _lighter(system: System) -> str:
     ms = {name: system.tick_ms[name].p50 for name in ("vision", "append", "ask")
           if name in system.tick_ms}
     if ms and max(ms, key=ms.get) == "vision":
-        return "Seeing takes most of it: use a smaller pixel_budget, or a lower sample_hz."
+        return ("The vision encoder takes most of it: use a smaller pixel_budget or a lower "
+                "sample_hz.")
     return "Lower the questions' rates, ask fewer or shorter ones, or choose a lower sample_hz."
 
 

@@ -1,14 +1,29 @@
-"""A table of decisions in the terminal: drawn in place on one, printed now and then elsewhere."""
+"""
+Decisions in the terminal: a table drawn in place, or where there is none a line a change.
+
+What the terminal cannot show is replaced; where it is gone, nothing more is shown. A display never
+stops what it shows.
+"""
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TextIO
+from unicodedata import combining, east_asian_width
 
 from ..decision import TIER_HEALTH, UNKNOWN, Decision
 
-REDRAW_S, REPRINT_S = 0.25, 5.0
+REDRAW_S = 0.25
+
+#: Columns and their widths, in the order in which a narrow terminal keeps them.
+_COLUMNS = {"question": 24, "answer": 10, "p": 5, "age": 8, "truth": 12, "rate": 7, "tier": 4}
+_LEFT = ("question", "answer", "truth")
+_ORDER = ("question", "answer", "p", "tier", "age", "rate", "truth")
+_SHORTEST = {"question": 8, "answer": 7}
+
+Truth = Callable[[str, int], "str | None"]
 
 
 class Table:
@@ -21,43 +36,102 @@ class Table:
         self._in_place = out.isatty()
         self._drawn = 0
         self._shown = 0.0
+        self._told: dict[str, str] = {}
 
-    def show(self, decisions: Iterable[Decision], truth: Callable[[str, int], str | None] | None,
+    def show(self, decisions: Iterable[Decision], truth: Truth | None,
              rates_hz: Mapping[str, float], left_s: float | None = None) -> None:
-        """Draw the table if it is time to.
+        """Draw the table if it is time to, or tell the answers that have changed.
 
         `truth`, where there is one, returns the right answer to a question at a frame time (ns).
         """
         now = time.monotonic()
-        if self._quiet or now - self._shown < (REDRAW_S if self._in_place else REPRINT_S):
+        if self._quiet or now - self._shown < REDRAW_S:
             return
         self._shown = now
-        lines = self._lines(decisions, truth, rates_hz)
+        decisions = sorted(decisions, key=lambda d: (d.tier == TIER_HEALTH, d.question_id))
+        if not self._in_place:
+            self._write("".join(f"{line}\n" for line in self._changes(decisions)))
+            return
+        size = shutil.get_terminal_size()
+        lines = table_lines(decisions, truth, rates_hz, size.columns - 1)
         if left_s is not None:
             lines.append(f"{left_s:.0f} s left")
-        if self._in_place and self._drawn:
-            self._out.write(f"\x1b[{self._drawn}F\x1b[0J")
-        self._out.write("\n".join(lines) + "\n")
-        self._out.flush()
+        if len(lines) >= size.lines:  # what scrolls away cannot be drawn over
+            lines = [*lines[:size.lines - 2], f"+ {len(lines) - size.lines + 2} more"]
+        back = f"\x1b[{self._drawn}F\x1b[0J" if self._drawn else ""
+        self._write(back + "\n".join(lines) + "\n")
         self._drawn = len(lines)
 
     def done(self) -> None:
         """Leave the last table standing."""
         self._drawn = 0
 
-    def _lines(self, decisions: Iterable[Decision], truth: Callable[[str, int], str | None] | None,
-               rates_hz: Mapping[str, float]) -> list[str]:
-        told = truth is not None
-        head = f"{'question':<24} {'answer':<10} {'p':>5} {'tier':>4} {'age':>8} {'rate':>7}"
-        lines = [head + ("  truth" if told else "")]
-        for d in sorted(decisions, key=lambda d: (d.tier == TIER_HEALTH, d.question_id)):
-            answered = d.answer != UNKNOWN
-            probability = f"{d.p:5.2f}" if answered else "    -"
-            age = f"{d.age_s * 1e3:5.0f} ms" if answered else "       -"
-            line = (f"{d.question_id:<24} {d.answer:<10} {probability} {d.tier:>4} {age:>8} "
-                    f"{rates_hz.get(d.question_id, 0.0):4.1f} Hz")
-            if truth is not None and d.tier != TIER_HEALTH:
-                real = truth(d.question_id, d.t_end_ns) or "-"
-                line += f"  {real}{'' if real in ('-', d.answer) else '  <-'}"
-            lines.append(line)
+    def _changes(self, decisions: Iterable[Decision]) -> list[str]:
+        lines = []
+        for d in decisions:
+            before = self._told.get(d.question_id)
+            if d.answer != before:
+                self._told[d.question_id] = d.answer
+                was = f"  (was {before})" if before else ""
+                why = f"  ({d.reason})" if d.reason else ""
+                value = f"  p {d.p:.2f}" if d.answer != UNKNOWN else why
+                lines.append(f"{d.question_id}: {d.answer}{value}{was}")
         return lines
+
+    def _write(self, text: str) -> None:
+        encoding = self._out.encoding or "utf-8"
+        try:
+            self._out.write(text.encode(encoding, "replace").decode(encoding))
+            self._out.flush()
+        except (OSError, ValueError):  # nobody reads it any more
+            self._quiet = True
+
+
+def table_lines(decisions: Iterable[Decision], truth: Truth | None,
+                rates_hz: Mapping[str, float], width: int) -> list[str]:
+    """Return the rows of the table, none longer than `width` characters."""
+    rows = []
+    for d in decisions:
+        answered = d.answer != UNKNOWN
+        real = truth(d.question_id, d.t_end_ns) or "-" if truth and d.tier != TIER_HEALTH else ""
+        rows.append({
+            "question": d.question_id, "answer": d.answer,
+            "p": f"{d.p:.2f}" if answered else "-", "tier": str(d.tier),
+            "age": f"{d.age_s * 1e3:.0f} ms" if answered else "-",
+            "rate": f"{rates_hz.get(d.question_id, 0.0):.1f} Hz",
+            "truth": real + ("" if real in ("", "-", d.answer) else "  <-")})
+    widths = _fitted({name: wide for name, wide in _COLUMNS.items()
+                      if name != "truth" or truth is not None}, width)
+    return [" ".join(_cell(row[name], name, widths[name]) for name in _ORDER
+                     if name in widths).rstrip()
+            for row in ({name: name for name in _ORDER}, *rows)]
+
+
+def _fitted(widths: dict[str, int], width: int) -> dict[str, int]:
+    """Drop the last columns, and then narrow the first ones, until they fit."""
+    def over() -> int:
+        return sum(widths.values()) + len(widths) - 1 - width
+
+    while over() > 0 and len(widths) > 2:
+        name, wide = next(reversed(widths.items()))
+        spare = sum(max(0, widths[n] - least) for n, least in _SHORTEST.items())
+        if name == "age" and over() <= spare:
+            break
+        del widths[name]
+    for name, least in _SHORTEST.items():
+        widths[name] -= max(0, min(over(), widths[name] - least))
+    return widths
+
+
+def _cell(text: str, name: str, width: int) -> str:
+    if _cells(text) > width:
+        while _cells(text) > width - 1:
+            text = text[:-1]
+        text += "~"
+    blank = " " * (width - _cells(text))
+    return text + blank if name in _LEFT else blank + text
+
+
+def _cells(text: str) -> int:
+    """Return the cells of a terminal that a text takes: two for a Chinese character."""
+    return sum(0 if combining(one) else 1 + (east_asian_width(one) in "WF") for one in text)

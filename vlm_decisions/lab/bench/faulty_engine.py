@@ -32,6 +32,9 @@ class FaultyEngine:
     def encode(self, frames: Sequence[np.ndarray]) -> Any:
         return self.disturbed("encode", lambda: self._engine.encode(frames))
 
+    def tokens(self, query: Question) -> int:
+        return self._engine.tokens(query)
+
     def stream(self, window_groups: int, mode: str) -> FaultyStream:
         return FaultyStream(self, self._engine.stream(window_groups=window_groups, mode=mode))
 

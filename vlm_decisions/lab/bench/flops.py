@@ -14,7 +14,7 @@ from ...engine.readout import Query
 
 
 @dataclass(frozen=True)
-class Work:
+class Operations:
     """Language-model tokens and operations of each way; ``bound`` is the ratio of two of them.
 
     Padding inside a kernel is not counted (mlx-vlm's gated delta rule pads a question to 64).
@@ -52,7 +52,8 @@ def sequence_flops(engine: Engine, start: int, length: int) -> float:
     return total
 
 
-def work_of(engine: Engine, prefix: int, suffixes: Sequence[int], queries: Sequence[Query]) -> Work:
+def work_of(engine: Engine, prefix: int, suffixes: Sequence[int],
+            queries: Sequence[Query]) -> Operations:
     """Count asking ``queries`` (of ``suffixes`` tokens each) behind ``prefix`` tokens in all ways.
 
     ``mlx_vlm`` is its generation loop: it reads the whole vocabulary and starts on the next token.
@@ -71,7 +72,7 @@ def work_of(engine: Engine, prefix: int, suffixes: Sequence[int], queries: Seque
     # Each leaf token sees the prefix, the trunk and, on average, half its own question.
     shared += sequence_flops(engine, prefix + tree.n_trunk, 1) * tree.n_leaf
     tokens = sum(prefix + length for length in suffixes)
-    return Work(
+    return Operations(
         {
             "independent": tokens,
             "mlx_vlm": tokens + n,

@@ -10,6 +10,7 @@ from typing import Any
 import rclpy
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.parameter import Parameter
+from rclpy.signals import SignalHandlerOptions
 
 from ...ros.domain import stay_private
 from ...ros.node import DecisionNode
@@ -37,7 +38,7 @@ def bench_tick(seconds: float = 20.0, questions: str = "desk", width: int = 640,
         DemoError: a process ended early or no group was answered.
     """
     stay_private()
-    rclpy.init()
+    rclpy.init(signal_handler_options=SignalHandlerOptions.NO)  # a signal ends it in order, below
     executor = SingleThreadedExecutor()
     node = DecisionNode(parameter_overrides=[Parameter("questions_file", value=questions)])
     executor.add_node(node)

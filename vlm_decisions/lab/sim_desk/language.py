@@ -20,9 +20,9 @@ from torch import Tensor, nn
 from ...engine.prompt import PromptTemplate
 from ...sim.script import OBJECTS
 from . import forward
-from .corpus import Family, families, moves, where
+from .corpus import Meaning, families, moves, where
 from .scenes import GROUP_S, Moment
-from .strips import Encoded
+from .strips import EncodedStrip
 from .vision import FLAGS, POSE, flags_of, pose_of
 
 SETTLED_S, MOTION_S = 0.14, 0.4  # how long a state must have held to be asked about
@@ -40,10 +40,10 @@ PAIRS = tuple(itertools.combinations(OBJECTS, 2))  # is the first left of the se
 
 
 @dataclass(frozen=True)
-class Clip:
+class DeskClip:
     """Some groups of a strip: consecutive ones or, `shuffled`, in an order that shows no motion."""
 
-    strip: Encoded
+    strip: EncodedStrip
     groups: tuple[int, ...]
     shuffled: bool = False
 
@@ -55,10 +55,10 @@ class Clip:
     def shows_motion(self) -> bool:
         return len(self.groups) >= MOTION_GROUPS and self.now.since_s >= MOTION_S
 
-    def shuffle(self, rng: np.random.Generator) -> Clip:
+    def shuffle(self, rng: np.random.Generator) -> DeskClip:
         """Return it with its groups (four or more) in random order, the last three not in order."""
         while True:
-            clip = Clip(self.strip, tuple(int(g) for g in rng.permutation(self.groups)), True)
+            clip = DeskClip(self.strip, tuple(int(g) for g in rng.permutation(self.groups)), True)
             if not in_order(clip.groups[-3:]) and clip.now.since_s >= SETTLED_S:
                 return clip
 
@@ -69,7 +69,7 @@ def in_order(groups: Sequence[int]) -> bool:
 
 
 @dataclass
-class Layout:
+class PrefixLayout:
     """Token ids and positions of a prefix of n groups on one grid; the same for every clip."""
 
     ids: Tensor  # (P,)
@@ -79,7 +79,7 @@ class Layout:
     next_position: int
 
 
-def layout(template: PromptTemplate, n: int, rows: int, columns: int) -> Layout:
+def layout(template: PromptTemplate, n: int, rows: int, columns: int) -> PrefixLayout:
     """Lay out header, n groups (rows x columns merged tokens) and the instruction."""
     ids: list[int] = []
     positions: list[tuple[int, int, int]] = []
@@ -105,7 +105,7 @@ def layout(template: PromptTemplate, n: int, rows: int, columns: int) -> Layout:
         ends.append(len(ids))
         text(tokens[first + rows * columns:])
     text(template.instruction_ids)
-    return Layout(torch.tensor(ids), torch.tensor(positions).T, torch.tensor(visual),
+    return PrefixLayout(torch.tensor(ids), torch.tensor(positions).T, torch.tensor(visual),
                   torch.tensor(ends), at)
 
 
@@ -125,7 +125,7 @@ class SceneLabels:
     before_weights: Tensor
 
     @staticmethod
-    def of(clips: Sequence[Clip]) -> SceneLabels:
+    def of(clips: Sequence[DeskClip]) -> SceneLabels:
         rows: tuple[list[Any], ...] = tuple([] for _ in SceneLabels.__dataclass_fields__)
         for clip in clips:
             for g, index in enumerate(clip.groups):
@@ -223,7 +223,7 @@ class Asker:
             self._tokens[key] = (q.ids[q.trunk:], q.answer_ids)
         return self._tokens[key]
 
-    def draw(self, rng: np.random.Generator, clip: Clip, count: int,
+    def draw(self, rng: np.random.Generator, clip: DeskClip, count: int,
              choice: bool) -> list[tuple[list[int], int]]:
         """`count` questions about the clip: (suffix ids, id of the right answer)."""
         pool = [f for f in (self._choices if choice else self._yes_no) if not f.motion
@@ -238,15 +238,15 @@ class Asker:
         return [self._phrase(rng, pool[i], answers[i]) for i in picks]
 
     @staticmethod
-    def _contested(family: Family, now: Moment) -> bool:
+    def _contested(family: Meaning, now: Moment) -> bool:
         return family.contested is not None and family.contested(now.state, now.x)
 
-    def _weight(self, family: Family, answer: str, now: Moment) -> float:
+    def _weight(self, family: Meaning, answer: str, now: Moment) -> float:
         contested = self._contested(family, now)
         share = max(0.03, self._share[family.name, contested].get(answer, 0.03))
         return self._base[family.name] / share * (CONTESTED if contested else 1.0)
 
-    def _phrase(self, rng: np.random.Generator, family: Family,
+    def _phrase(self, rng: np.random.Generator, family: Meaning,
                 answer: str) -> tuple[list[int], int]:
         text = family.texts[0 if rng.random() < 0.3 else int(rng.integers(len(family.texts)))]
         if not family.options:
@@ -270,10 +270,10 @@ class Student:
         self.model = model.model.language_model
         self.template = PromptTemplate(tokenizer)
         self.pad_id = tokenizer.pad_token_id
-        self._layouts: dict[tuple[int, int, int], Layout] = {}
+        self._layouts: dict[tuple[int, int, int], PrefixLayout] = {}
 
-    def prefix(self, clips: Sequence[Clip]
-               ) -> tuple[list[Tensor], list[forward.LayerState], Layout]:
+    def prefix(self, clips: Sequence[DeskClip]
+               ) -> tuple[list[Tensor], list[forward.LayerState], PrefixLayout]:
         """Run the shared prefix of clips of one length and grid; states behind each group."""
         width, height = clips[0].strip.size
         n, rows, columns = len(clips[0].groups), height // 32, width // 32
@@ -288,7 +288,7 @@ class Student:
         every, states = forward.prefix(self.model, embeds, plan.positions, plan.ends)
         return every, states, plan
 
-    def answer_logits(self, states: list[forward.LayerState], plan: Layout,
+    def answer_logits(self, states: list[forward.LayerState], plan: PrefixLayout,
                       suffixes: Sequence[Sequence[Sequence[int]]],
                       depths: Sequence[int]) -> dict[int, Tensor]:
         """Vocabulary logits (B, N, V) behind each of N suffixes per clip, at each depth."""

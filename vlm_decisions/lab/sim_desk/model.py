@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from ...sim.grammar import FAMILIES
 from .architecture import fresh_model
 from .checkpoints import Run
 from .export import export
@@ -49,15 +51,32 @@ def adopt(folder: Path, checkpoint: Path) -> None:
 
 def train_model(folder: Path, out: Path, *, begin: Path | None = None,
                 vision_steps: int = 2800, language_steps: int = 1500, question_steps: int = 3000,
-                strips: int = 5000) -> int:
+                strips: int = 5000, without: Collection[str] = ()) -> int:
     """Train all three stages in `folder` and write the checkpoint to `out`.
 
-    A run that was stopped goes on from its checkpoints. A stage of 0 steps is left as it
-    is; with `begin`, a checkpoint of the first two stages, so are they.
+    A run that was stopped goes on from its checkpoints.
+
+    Args:
+        folder: of the checkpoints.
+        out: folder to write.
+        begin: checkpoint that stands for the first two stages.
+        vision_steps: of the first stage; a stage of 0 steps is left as it is.
+        language_steps: of the second.
+        question_steps: of the third.
+        strips: clips that the language model learns from.
+        without: families of tags (`grammar.held_out`) left out of the third stage, for controls.
 
     Returns:
         The size of the written checkpoint in bytes.
+
+    Raises:
+        ValueError: a family that the grammar does not have, or a checkpoint that cannot stand for
+            the first two stages.
     """
+    unknown = set(without) - set(FAMILIES)
+    if unknown:
+        raise ValueError(f"the grammar has no family {', '.join(sorted(unknown))}; it has "
+                         f"{', '.join(FAMILIES)}")
     torch.set_num_threads(1)  # the other core draws data; two threads would wait for each other
     tokenizer, model = fresh_model()
     run = Run(folder)
@@ -72,6 +91,7 @@ def train_model(folder: Path, out: Path, *, begin: Path | None = None,
         tokenizer, model = load_stages(folder)
         if not run.has("questions"):
             tokenizer, model = grown_model(tokenizer, model, folder)
-        train_questions(model.train(), tokenizer, run, question_steps, strips)
+        train_questions(model.train(), tokenizer, run, question_steps, strips,
+                        without=frozenset(without))
     tokenizer, model = load_stages(folder)
     return export(model, tokenizer, out)

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from ...learn.measures import auroc
 from .checkpoints import Run
 from .corpus import moves
-from .language import EXITS, MOTION_S, SETTLED_S, Asker, Clip, SceneLabels, Scratchpad, Student
+from .language import EXITS, MOTION_S, SETTLED_S, Asker, DeskClip, SceneLabels, Scratchpad, Student
 from .optimiser import Optimiser
 from .strips import GROUPS, StripStore, both_ways, encode
 
@@ -31,20 +31,20 @@ REPORT = ("person", "second_person", "door_open", "cup", "phone", "laptop", "pen
 
 
 def step_clips(rng: np.random.Generator, store: StripStore,
-               tokens: int = STEP_TOKENS) -> list[Clip]:
+               tokens: int = STEP_TOKENS) -> list[DeskClip]:
     """Draw the clips of a step of about `tokens` tokens, all of one length."""
     n = int(rng.choice(LENGTHS, p=LENGTH_SHARE))
     return draw_clips(rng, store, n, tokens // (30 * n + 200), SHUFFLED_SHARE)
 
 
 def draw_clips(rng: np.random.Generator, store: StripStore, n: int, count: int,
-               shuffled: float = 0.0) -> list[Clip]:
+               shuffled: float = 0.0) -> list[DeskClip]:
     """Draw `count` clips of `n` groups and of one size, each ending a moment after any change.
 
     shuffled: share of the clips in which someone moves that have their groups in random order.
     """
     size = list(SIZE_SHARE)[int(rng.choice(3, p=list(SIZE_SHARE.values())))]
-    clips: list[Clip] = []
+    clips: list[DeskClip] = []
     while len(clips) < count:
         index = int(rng.integers(len(store)))
         strip, opposite = store.strips[index], store.backwards[index]
@@ -53,7 +53,7 @@ def draw_clips(rng: np.random.Generator, store: StripStore, n: int, count: int,
         if rng.random() < 0.5:
             strip, opposite = opposite, strip
         end = int(rng.integers(n, GROUPS + 1))
-        clip = Clip(strip, tuple(range(end - n, end)))
+        clip = DeskClip(strip, tuple(range(end - n, end)))
         if clip.now.since_s < SETTLED_S or (not clip.shows_motion and n > 1 and rng.random() < 0.7):
             continue
         if n > 1 and not (moves(clip.now.state) and clip.shows_motion) and rng.random() < 0.55:
@@ -66,7 +66,7 @@ def draw_clips(rng: np.random.Generator, store: StripStore, n: int, count: int,
     return clips
 
 
-def evaluate(student: Student, asker: Asker, clips: list[Clip],
+def evaluate(student: Student, asker: Asker, clips: list[DeskClip],
              depth: int) -> tuple[dict[str, float], dict[str, float]]:
     """AUROC per yes/no family and accuracy per choice family on clips of one length and size."""
     yes_no = [f for f in asker.families if not f.options]
@@ -97,7 +97,7 @@ def evaluate(student: Student, asker: Asker, clips: list[Clip],
     return ranks, accuracy
 
 
-def validation_clips(run: Run, count: int = 160) -> list[Clip]:
+def validation_clips(run: Run, count: int = 160) -> list[DeskClip]:
     """Settled 8-group clips of held-out worlds, all of the main size."""
     clips, seed = [], VALIDATION_SEEDS
     checkpoint = str(run.folder / "vision.pt")
@@ -105,7 +105,7 @@ def validation_clips(run: Run, count: int = 160) -> list[Clip]:
         strip = both_ways(*encode(seed, checkpoint))[0]
         seed += 1
         if strip.size == (160, 128):
-            clips += [Clip(strip, tuple(range(e - 7, e + 1))) for e in (9, 12, 15)
+            clips += [DeskClip(strip, tuple(range(e - 7, e + 1))) for e in (9, 12, 15)
                       if strip.moments[e].since_s >= MOTION_S + 0.1]
     return clips[:count]
 

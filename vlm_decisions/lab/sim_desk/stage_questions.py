@@ -24,7 +24,7 @@ from ...sim.facts import Scene, facts_of
 from ...sim.grammar import Balance, draw
 from .architecture import config
 from .checkpoints import Run
-from .language import EXITS, Asker, Clip, Student
+from .language import EXITS, Asker, DeskClip, Student
 from .optimiser import Optimiser
 from .scenes import Moment
 from .stage_language import CHOICES, YES_NO, draw_clips, step_clips
@@ -35,9 +35,9 @@ from .workers import Companion
 LENGTHS, LENGTH_SHARE = (1, 2, 4, 8), (0.5, 0.16, 0.2, 0.14)
 QUESTIONS = 24  # of a clip and step
 STEP_TOKENS = 3400
-REPEATED = 0.15  # of the steps have the second stage's material
+REPEATED = 0.2  # of the steps have the second stage's material
 SHORT, LONG = 21, 34  # tokens of a question and its tail: a step's are of one sort, padding is dear
-SHORT_STEPS = 0.7
+SHORT_STEPS = 0.55
 QUESTION_EXITS = {2: 0.05, 4: 0.25, 6: 1.0}  # two layers understand little
 UNKNOWN, OPTIONS = 0.07, 0.06  # of the questions nothing answers; have options
 LINES = 8_000  # of the grammar, to take words from
@@ -100,7 +100,7 @@ class Examiner:
         self.template, self.without = template, without
         self.balance = Balance([random_scene(rng) for _ in range(600)])
 
-    def draw(self, rng: np.random.Generator, clip: Clip, count: int, longest: int,
+    def draw(self, rng: np.random.Generator, clip: DeskClip, count: int, longest: int,
              shortest: int = 0, split: str = "train") -> list[tuple[list[int], list[float], int]]:
         """Draw `count` questions: suffix ids, [P(yes), P(no)] or [], id of the right answer."""
         facts = facts_of(scene_of(clip.now))
@@ -153,7 +153,7 @@ def soft_loss(logits: torch.Tensor, asked: Sequence[Sequence[tuple[list[int], li
     return -torch.where(hard, known, either).mean()
 
 
-def question_clips(rng: np.random.Generator, store: StripStore, suffix: int) -> list[Clip]:
+def question_clips(rng: np.random.Generator, store: StripStore, suffix: int) -> list[DeskClip]:
     """Draw clips of one length and size, as many as `suffix` tokens a question allow."""
     n = int(rng.choice(LENGTHS, p=LENGTH_SHARE))
     return draw_clips(rng, store, n, max(2, STEP_TOKENS // (30 * n + 40 + QUESTIONS * suffix)))

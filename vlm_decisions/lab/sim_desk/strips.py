@@ -22,7 +22,7 @@ SHARD = 64
 
 
 @dataclass(frozen=True)
-class Encoded:
+class EncodedStrip:
     """One strip: model size (width, height), features float16 (groups, tokens, dim), moments."""
 
     seed: int
@@ -30,7 +30,7 @@ class Encoded:
     features: np.ndarray
     moments: tuple[Moment, ...]
 
-    def jumbled(self, opposite: Encoded, rng: np.random.Generator) -> Encoded:
+    def jumbled(self, opposite: EncodedStrip, rng: np.random.Generator) -> EncodedStrip:
         """Return it with the two frames of every other group or so exchanged, at random.
 
         opposite: the same strip played the other way. A direction must then be read from group to
@@ -88,15 +88,15 @@ def encode(seed: int, vision_checkpoint: str) -> tuple[int, np.ndarray]:
     return seed, features.numpy().astype(np.float16).reshape(2, GROUPS, *features.shape[1:])
 
 
-def both_ways(seed: int, features: np.ndarray) -> tuple[Encoded, Encoded]:
+def both_ways(seed: int, features: np.ndarray) -> tuple[EncodedStrip, EncodedStrip]:
     """Return the strip of `seed` with its truth, forwards and backwards.
 
     Played both ways, no place or size goes with one direction of motion.
     """
     size = size_of(seed)
     plan = plan_strip(seed, GROUPS, size)
-    return (Encoded(seed, size, features[0], plan.moments),
-            Encoded(seed, size, features[1], plan.moments_backwards))
+    return (EncodedStrip(seed, size, features[0], plan.moments),
+            EncodedStrip(seed, size, features[1], plan.moments_backwards))
 
 
 class StripStore:
@@ -105,8 +105,8 @@ class StripStore:
     def __init__(self, folder: Path, vision_checkpoint: Path, most: int) -> None:
         self.folder, self.most = folder, most
         folder.mkdir(parents=True, exist_ok=True)
-        self.strips: list[Encoded] = []
-        self.backwards: list[Encoded] = []  # the same, with time running backwards
+        self.strips: list[EncodedStrip] = []
+        self.backwards: list[EncodedStrip] = []  # the same, with time running backwards
         self._pending: list[tuple[int, np.ndarray]] = []
         for path in sorted(folder.glob("shard_*.npz")):
             with np.load(path) as shard:
@@ -120,7 +120,7 @@ class StripStore:
     def __len__(self) -> int:
         return len(self.strips)
 
-    def __iter__(self) -> Iterator[Encoded]:
+    def __iter__(self) -> Iterator[EncodedStrip]:
         return iter(self.strips)
 
     def poll(self, wait_for: int = 0) -> None:

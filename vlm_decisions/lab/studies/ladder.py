@@ -57,8 +57,6 @@ class LayerStates:
 
 def look(engine: Any, questions: Sequence[Question], clips: int) -> LayerStates:
     """Run clips through the model and return the decision states of all layers."""
-    import mlx.core as mx
-
     asked = [q for q in questions if not q.options]
     if not asked:
         raise StudyError("the set has no yes/no question")
@@ -75,19 +73,17 @@ def look(engine: Any, questions: Sequence[Question], clips: int) -> LayerStates:
         means = np.stack([group.mean for group in groups])
         vision.append(np.concatenate([motion_row(means), means[-1], groups[-1].max]))
         truth.append([clip.truth[q.id] == "yes" for q in asked])
-    words = [engine.decoder.embed(mx.array(engine.question(q).ids)).mean(axis=0) for q in asked]
+    words = [np.array(engine.decoder.embed(np.array(engine.question(q).ids))) for q in asked]
     return LayerStates([q.id for q in asked], np.stack(hidden), np.stack(difference),
-                np.stack([np.array(w.astype(mx.float32)) for w in words]), np.stack(vision),
+                np.stack([word.mean(axis=0) for word in words]), np.stack(vision),
                 np.array(truth))
 
 
 def exits(engine: Any, hidden: np.ndarray, answers: Sequence[Sequence[int]]) -> np.ndarray:
     """Return logit(yes) - logit(no) of states (Q, L, D) at each depth, (Q, L)."""
-    import mlx.core as mx
-
     count, depths, width = hidden.shape
-    ids = mx.array(np.repeat(np.array(answers), depths, axis=0))
-    states = mx.array(hidden.reshape(count * depths, width)).astype(engine.decoder.dtype)
+    ids = np.repeat(np.array(answers), depths, axis=0)
+    states = hidden.reshape(count * depths, width)
     logits = np.array(engine.decoder.answer_logits(states, ids))
     return (logits[:, 0] - logits[:, 1]).reshape(count, depths)
 

@@ -13,11 +13,13 @@ const WORDS = {
 };
 
 /** An error of the server in the words of the page. */
-function inWords({ message, field }) {
+function inWords(error) {
+  const { message } = error;
   let text = message.replace(/^question '[^']*': /, "")
     .replace(/^question '(.*)' exists already$/, "There is a question named “$1” already")
     .replace(/^question id (.*) is not a ROS name: /, "The name $1 cannot be used. It takes ")
     .replace(/^question id /, "The name ");
+  const field = error.field ?? text.split(" ")[0]; // a node's reply does not name it apart
   if (field in WORDS && text.startsWith(`${field} `)) text = WORDS[field] + text.slice(field.length);
   if (field === "enter" || field === "exit") text = text.replace(/\b(enter|exit)\b/g, (name) => WORDS[name]);
   text = text[0].toUpperCase() + text.slice(1);

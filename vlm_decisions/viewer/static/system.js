@@ -16,8 +16,7 @@ const DROPS = {
 };
 const TOTALS = {
   frames: "images", groups: "groups", decisions: "decisions", segments: "windows begun",
-  scene_changes: "scene changes", gaps: "gaps between images",
-  resized: "changes of size", switched: "changes of camera", rewinds: "jumps back in time", skipped: "questions put off", errors: "errors",
+  scene_changes: "scene changes", skipped: "questions put off", errors: "errors",
 };
 const BREAKS = {
   gaps: "gaps in time", resized: "another size", switched: "another camera", rewinds: "time went backwards",

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from fake_model import FakeModel
 
-from vlm_decisions.commands import live
+from vlm_decisions.commands import run
 from vlm_decisions.engine.engine import Engine
 from vlm_decisions.runtime.log import read_log
+from vlm_decisions.sources.video import VideoFile
 
 
 @pytest.fixture
@@ -25,7 +26,8 @@ def film(tmp_path):
 
 def play(monkeypatch, film, log, model):
     monkeypatch.setattr(Engine, "load", lambda *_: model)
-    return live.run_live(film, questions=None, texts=["Is it?"], log=str(log), view=False)
+    book = run.make_book(None, ["Is it?"])
+    return run.run_live(VideoFile(film), book, log=str(log), view=False)
 
 
 def test_the_log_holds_the_answers_of_a_slow_model_to_the_last(
@@ -46,7 +48,7 @@ def test_a_model_that_does_not_end_is_named_and_writes_to_no_closed_log(
             go.wait(30.0)
             return super().encode(frames)
 
-    monkeypatch.setattr(live, "END_S", 0.2)
+    monkeypatch.setattr(run, "END_S", 0.2)
     runtime = play(monkeypatch, film, tmp_path / "log.jsonl", Stuck())
     go.set()
     assert runtime.stop(30.0)

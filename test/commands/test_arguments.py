@@ -1,0 +1,63 @@
+"""Arguments: what is wrong with them, and what was probably meant."""
+
+from __future__ import annotations
+
+import pytest
+
+from vlm_decisions import cli
+
+WRONG = [
+    (["run", "--sorce", "a.mp4"], "unknown option --sorce, did you mean --source?"),
+    (["run", "-source", "a.mp4"], "unknown option -source, did you mean --source?"),
+    (["run", "--source", "a.mp4", "--modle=x"], "unknown option --modle, did you mean --model?"),
+    (["bench", "tick", "--secnds", "3"], "unknown option --secnds, did you mean --seconds?"),
+    (["run", "--source", "a.mp4", "--zzzz"], "unknown option --zzzz"),
+    (["rnu"], "did you mean run?"), (["bench", "tik"], "did you mean tick?"),
+    (["bench", "replay", "b", "--latency", "mesured"], "did you mean measured?"),
+    (["view", "--port", "99999"], "'99999' is not a whole number from 0 to 65535"),
+    (["run", "--source", "a", "--port", "http"], "'http' is not a whole number from 0 to 65535"),
+    (["view", "--size", "abc"], "'abc' is not WIDTHxHEIGHT in pixels, each 200 to 8000"),
+    (["view", "--size", "10x10"], "'10x10' is not WIDTHxHEIGHT"),
+    (["record", "--sim", "--out", "x", "--size", "640"], "'640' is not WIDTHxHEIGHT in pixels"),
+    (["record", "--sim", "--out", "x", "--segments", "0"], "'0' is not a whole number from 1 on"),
+    (["demo", "--seconds", "soon"], "'soon' is not a positive number"),
+    (["demo", "--seconds", "nan"], "'nan' is not a positive number"),
+    (["bench", "engine", "--questions", "1,x"], "'x' is not a whole number from 1 on"),
+    (["calibrate", "--questions", "q", "--clips", "2"], "'2' is not a whole number from 6 on"),
+]
+
+
+@pytest.mark.parametrize(("args", "message"), WRONG, ids=[" ".join(args) for args, _ in WRONG])
+def test_what_is_wrong_is_said(args, message, capsys):
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(args)
+    out, err = capsys.readouterr()
+    assert exit_.value.code == 2 and out == ""
+    assert message in err and "Traceback" not in err and "invalid" not in err.replace(
+        "invalid choice", "")
+
+
+def parsed(*args: str):
+    return cli._parser().parse_args(args)
+
+
+def test_what_is_right_is_taken():
+    assert parsed("run", "--sour", "a.mp4").source == "a.mp4"  # as argparse always did
+    assert parsed("run", "--source", "a", "--ask", "Is --this it?").ask == ["Is --this it?"]
+    assert parsed("view", "--size", "390X844").size == (390, 844)
+    assert parsed("view", "--port", "0").port == 0
+    assert parsed("bench", "engine", "--questions", "1,6").questions == (1, 6)
+    assert parsed("record", "--sim", "--out", "x").size == (640, 480)
+
+
+def test_questions_that_are_not_there_start_nothing(monkeypatch, capsys):
+    """`view --sim` ran on with a node that had no questions."""
+    pytest.importorskip("rclpy", reason="rclpy is not installed")
+    from vlm_decisions.lab import demo
+
+    def explode(*_: object) -> None:
+        raise AssertionError("a process was started")
+
+    monkeypatch.setattr(demo, "process", explode)
+    assert cli.main(["view", "--sim", "--questions", "nosuch", "--port", "0"]) == 1
+    assert "no shipped set 'nosuch'" in capsys.readouterr().err

@@ -1,0 +1,194 @@
+"""`vlm-decisions run`: the present of a video, of a camera that fails, and what is said of them."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+
+import numpy as np
+import pytest
+from material import material
+
+from vlm_decisions import cli
+from vlm_decisions.commands import run as command
+from vlm_decisions.frames import Frame
+from vlm_decisions.model_scope import OUT_OF_SCOPE, scope_warning
+from vlm_decisions.sources.video import VideoFile
+
+VIDEO = ("videos", "intel_car-detection.mp4")  # 30 s at 12.5 Hz
+
+
+class SlowRuntime:
+    """Takes frames slowly, as on a machine that is busy; notes how old each is when it comes."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.ages: list[float] = []
+        self.stamps: list[int] = []
+        self.checks = 0
+
+    def push(self, frame: Frame) -> None:
+        self.ages.append((time.time_ns() - frame.stamp_ns) / 1e9)
+        self.stamps.append(frame.stamp_ns)
+        time.sleep(self.seconds)
+
+    def check_freshness(self) -> None:
+        self.checks += 1
+
+    def questions(self) -> tuple:
+        return ()
+
+
+class NoDisplay:
+    def frame(self, frame: Frame) -> None:
+        pass
+
+    def show(self, questions: object) -> bool:
+        return False
+
+
+class SlowVideo:
+    """Frames whose decoding takes longer than they last."""
+
+    shortfall = ""
+    ended = False
+    at = -1
+
+    def next(self, from_s: float = 0.0):
+        while True:
+            self.at += 1
+            if self.at == 30:
+                self.ended = True
+                return None
+            time.sleep(0.1)
+            if self.at / 20 >= from_s:
+                return np.zeros((4, 4, 3), np.uint8), self.at / 20
+
+
+@pytest.mark.parametrize("slow", ["runtime", "decoding"])
+def test_the_newest_frame_is_never_far_behind(slow):
+    """A machine that cannot keep up passes frames over, or plays more slowly."""
+    runtime = SlowRuntime(0.4 if slow == "runtime" else 0.0)
+    frames = VideoFile(material(*VIDEO)) if slow == "runtime" else SlowVideo()
+    command._play(frames, runtime, NoDisplay(), 6.0, None)
+    # Old code: the last of them is as old as the delays together, several seconds.
+    assert len(runtime.ages) > 5 and max(runtime.ages) < 1.5
+    assert runtime.stamps == sorted(runtime.stamps) and runtime.checks > 3
+
+
+class Camera:
+    """A live source that gives a frame, then nothing for a while, then another."""
+
+    name, shortfall, trouble = "the camera", "", ""
+    ended = False
+    calls = 0
+
+    def next(self, from_s: float = 0.0):
+        self.calls += 1
+        if self.calls in (1, 8):
+            self.trouble = ""
+            return np.zeros((4, 4, 3), np.uint8), time.monotonic() - 0.05
+        time.sleep(0.1)
+        self.trouble = "the camera: connection refused"
+        self.ended = self.calls > 10
+        return None
+
+
+def test_a_camera_that_fails_is_waited_for(capsys):
+    runtime = SlowRuntime(0.0)
+    command._play(Camera(), runtime, NoDisplay(), None, None)
+    assert len(runtime.ages) == 2 and all(0.0 <= age < 2.0 for age in runtime.ages)
+    assert runtime.checks >= 2  # answers become unknown meanwhile
+    err = capsys.readouterr().err.splitlines()
+    assert err[:2] == ["the camera: connection refused; trying again", "the camera is back"]
+
+
+def run(*args: str, **environment: str) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, "-m", "vlm_decisions.cli", "run", *args], text=True,
+                          capture_output=True, timeout=120, check=False,
+                          env={**os.environ, **environment})
+
+
+@pytest.mark.slow
+def test_a_terminal_without_the_characters(tmp_path):
+    questions = tmp_path / "q.yaml"
+    questions.write_text("- {id: activity, text: 何をしていますか, kind: choice, "
+                         "options: [タイピング, 読書]}\n", encoding="utf-8")
+    log = tmp_path / "log.jsonl"
+    done = run("--source", str(material(*VIDEO)), "--questions", str(questions), "--no-view",
+               "--seconds", "3", "--log", str(log), PYTHONIOENCODING="ascii", LC_ALL="C",
+               PYTHONUTF8="0")
+    assert done.returncode == 0, done.stderr
+    assert "activity: ??" in done.stdout
+    assert any(word in log.read_text(encoding="utf-8") for word in ("タイピング", "読書"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("display", [{"DISPLAY": ":77"},
+                                     {"DISPLAY": "", "WAYLAND_DISPLAY": "wayland-77"}])
+def test_a_display_that_is_stale_ends_nothing(display):
+    done = run("--source", str(material(*VIDEO)), "--seconds", "8", **display)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("no window: this display cannot be used") == 1
+    assert "qt" not in done.stderr.lower() and "groups answered" in done.stdout
+
+
+@pytest.mark.slow
+def test_the_model_of_the_simulated_desk_says_that_it_knows_nothing_else():
+    done = run("--source", str(material(*VIDEO)), "--no-view", "--seconds", "1")
+    (line,) = [line for line in done.stderr.splitlines() if "sim_desk" in line]
+    assert "knows only the simulated desk" in line and "--model" in line
+
+
+def test_what_the_embedded_model_may_look_at():
+    assert "means nothing" in scope_warning("sim_desk", simulated=False)
+    assert not scope_warning("sim_desk", simulated=True)
+    assert not scope_warning("/models/qwen", simulated=False)
+    assert OUT_OF_SCOPE
+
+
+def test_the_page_outlives_the_file(capsys):
+    """It stays after the file's end, says so, and health is not what it was then."""
+    import json
+
+    source = str(material("videos", "openh264_Zhling_1280x720.264"))  # less than a second
+    results = []
+    thread = threading.Thread(target=lambda: results.append(
+        cli.main(["run", "--source", source, "--viewer", "--port", "0", "--seconds", "6"])))
+    thread.start()
+    out = ""
+    end = time.monotonic() + 60.0
+    while "the page stays until Ctrl-C" not in out and time.monotonic() < end:
+        out += capsys.readouterr().out
+        time.sleep(0.05)
+    url = out.split("viewer: ", 1)[1].split()[0]
+    health: dict[str, str] = {}
+    while time.monotonic() < end:
+        with urllib.request.urlopen(f"{url}/api/state", timeout=5.0) as reply:
+            state = json.load(reply)
+        health = {row["id"]: row["answer"] for row in state.get("rows", ())
+                  if row["id"].startswith("camera_")}
+        if health and set(health.values()) == {"unknown"}:
+            break
+        time.sleep(0.2)
+    assert set(health.values()) == {"unknown"}
+    thread.join(60.0)
+    assert results == [0]
+
+
+def test_output_that_nobody_reads(monkeypatch):
+    """`| head` ends the command without a second complaint."""
+    done = subprocess.run(
+        f"{sys.executable} -m vlm_decisions.cli bench engine --questions 1 --repeat 1 --layers 1"
+        " | head -c 1", shell=True, capture_output=True, text=True, timeout=120, check=False)
+    assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
+
+
+def test_streams_without_an_encoding_are_left_alone(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    cli._replace_what_cannot_be_shown()

@@ -1,0 +1,188 @@
+"""A signal ends every command quietly with exit code 130, wherever it comes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from material import material
+
+from vlm_decisions import cli
+from vlm_decisions.commands import signals
+
+VIDEO = ("videos", "intel_car-detection.mp4")
+
+
+def start(*args: str, **environment: str) -> subprocess.Popen:
+    return subprocess.Popen([sys.executable, "-m", "vlm_decisions.cli", *args], text=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                            env={**os.environ, **environment})
+
+
+def wait_for_library(process: subprocess.Popen, name: str) -> None:
+    """Wait until the process has a library in its memory: how far it is, whatever that takes."""
+    end = time.monotonic() + 120.0
+    while time.monotonic() < end and process.poll() is None:
+        if name in Path(f"/proc/{process.pid}/maps").read_text():
+            return
+        time.sleep(0.005)
+    raise AssertionError(f"it never loaded {name}: {process.communicate()}")
+
+
+def end(process: subprocess.Popen, number: int, again: bool) -> str:
+    process.send_signal(number)
+    if again:
+        time.sleep(0.2)
+        process.send_signal(number)
+    _, err = process.communicate(timeout=60.0)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err and "Error" not in err and "cannot" not in err
+    return err
+
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="no /proc here")
+
+
+@needs_proc
+@pytest.mark.slow
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize(("args", "library"), [
+    (["run", "--no-view", "--source"], "_multiarray_umath"),  # NumPy is being imported
+    (["run", "--no-view", "--source"], "libmlx"),  # the model is being loaded
+    (["check", "exactness"], "libmlx"),  # MLX is being imported, by the main thread
+    (["bench", "soak", "--minutes", "1"], "libmlx"),
+    (["record", "--sim", "--out"], "_multiarray_umath"),
+])
+def test_an_interrupt_while_it_starts(args, library, again, tmp_path):
+    if args[-1] == "--source":
+        args = [*args, str(material(*VIDEO))]
+    elif args[-1] == "--out":
+        args = [*args, str(tmp_path / "bag")]
+    process = start(*args)
+    wait_for_library(process, library)
+    end(process, signal.SIGINT, again)
+
+
+@needs_proc
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("args", [["view", "--sim", "--port", "0"], ["demo", "--quiet"],
+                                  ["bench", "tick", "--seconds", "60"], ["replay"]])
+def test_an_interrupt_of_what_uses_ros(args, number):
+    """Also of commands whose own processes are still starting; none of those is left behind."""
+    pytest.importorskip("rclpy", reason="rclpy is not installed")
+    if args == ["replay"]:
+        args = ["replay", str(material(*VIDEO))]
+    process = start(*args, ROS_DOMAIN_ID="58")
+    wait_for_library(process, "librcl")
+    time.sleep(1.0)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    end(process, number, number == signal.SIGINT)
+    assert not [pid for pid in children if Path(f"/proc/{pid}").exists()]
+
+
+@needs_proc
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_says_what_it_saw(number, tmp_path):
+    log = tmp_path / "out.jsonl"
+    process = start("run", "--no-view", "--log", str(log), "--source", str(material(*VIDEO)))
+    deadline = time.monotonic() + 120.0
+    while not (log.exists() and log.stat().st_size) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60.0)
+    assert process.returncode == 130 and "groups answered" in out
+    assert "Traceback" not in err and "closed" not in err
+
+
+def interrupted(monkeypatch, command) -> int:
+    """Run a command's body in this process, as the command line would."""
+    monkeypatch.setattr(cli, "_run", lambda args: command())
+    return cli.main([])
+
+
+def test_what_fails_because_of_the_signal_is_not_reported(monkeypatch, capsys):
+    def command() -> int:
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(5.0)
+        except BaseException as error:
+            raise RuntimeError("the model cannot be loaded") from error
+        return 0
+
+    assert interrupted(monkeypatch, command) == 130
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_command_that_ends_well_in_spite_of_the_signal_was_interrupted(monkeypatch):
+    def command() -> int:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        except KeyboardInterrupt:
+            pass
+        signal.raise_signal(signal.SIGINT)  # cleaning up goes on
+        return 0
+
+    assert interrupted(monkeypatch, command) == 130
+
+
+def test_threads_that_fail_after_the_signal_are_quiet(monkeypatch, capsys):
+    def command() -> int:
+        def fail() -> None:
+            raise ValueError("the context is gone")
+
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            thread = threading.Thread(target=fail)
+            thread.start()
+            thread.join()
+            raise
+        return 0
+
+    hook = threading.excepthook
+    assert interrupted(monkeypatch, command) == 130
+    assert capsys.readouterr() == ("", "") and threading.excepthook is hook
+
+
+def test_an_import_is_not_interrupted_in_the_middle(monkeypatch, tmp_path):
+    monkeypatch.setattr(signals, "IMPORT_S", 60.0)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "slow_to_import.py").write_text(
+        "import os, signal, time\n"
+        "os.kill(os.getpid(), signal.SIGINT)\n"
+        "end = time.monotonic() + 0.3\n"
+        "while time.monotonic() < end: time.sleep(0.01)\n"
+        "done = True\n")
+    seen = []
+
+    def command() -> int:
+        import slow_to_import
+
+        seen.append(slow_to_import.done)
+        time.sleep(30.0)
+        return 0
+
+    assert interrupted(monkeypatch, command) == 130
+    assert seen == [True]
+
+
+def test_the_handlers_are_put_back(monkeypatch):
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    assert interrupted(monkeypatch, lambda: 0) == 0
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
+def test_faults_of_the_program_are_not_hidden(monkeypatch):
+    def command() -> int:
+        raise TypeError("a fault")
+
+    with pytest.raises(TypeError, match="a fault"):
+        interrupted(monkeypatch, command)

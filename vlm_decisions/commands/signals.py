@@ -1,0 +1,87 @@
+"""What a command does on SIGINT and SIGTERM: it ends soon and quietly, with exit code 130."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+INTERRUPTED = 130
+"""Exit code of a command that a signal ended."""
+
+RETRY_S, IMPORT_S = 0.02, 0.3
+"""A signal that comes during an import is handled again after RETRY_S, for at most IMPORT_S."""
+
+GRACE_S = 15.0
+"""Seconds from the signal after which the process ends even if its cleaning up does not."""
+
+
+class Interrupt:
+    """Whether a signal has come."""
+
+    def __init__(self) -> None:
+        """None has."""
+        self.came = False
+        self._first_s = 0.0
+
+    def take(self, number: int, frame: FrameType | None) -> None:
+        """Handle a signal: the first one raises KeyboardInterrupt; later ones change nothing."""
+        if self.came:
+            return
+        if _importing(frame):  # a library that is interrupted while it loads can abort the process
+            self._first_s = self._first_s or time.monotonic()
+            if time.monotonic() - self._first_s > IMPORT_S:
+                leave()  # a large one: it is loaded before there is anything to clean up
+            again = threading.Timer(RETRY_S, os.kill, (os.getpid(), number))
+            again.daemon = True
+            again.start()
+            return
+        self.came = True
+        # What fails from here on fails because of the interrupt.
+        threading.excepthook = lambda *_: None
+        sys.unraisablehook = lambda *_: None
+        deadline = threading.Timer(GRACE_S, leave)
+        deadline.daemon = True
+        deadline.start()
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def interruptible() -> Iterator[Interrupt]:
+    """Handle both signals in the main thread; put the handlers back afterwards."""
+    interrupt = Interrupt()
+    if threading.current_thread() is not threading.main_thread():
+        yield interrupt
+        return
+    hooks = threading.excepthook, sys.unraisablehook
+    before = {number: signal.signal(number, interrupt.take)
+              for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield interrupt
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        threading.excepthook, sys.unraisablehook = hooks
+
+
+def _importing(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def leave() -> None:
+    """End the process at once, as interrupted: no thread and no library can delay it."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            pass
+    os._exit(INTERRUPTED)

@@ -1,0 +1,37 @@
+"""Whether the node looks at the simulated desk, and so may ask the model that knows only that."""
+
+from __future__ import annotations
+
+from rclpy.node import Node
+
+from ..model_scope import scope_warning
+
+
+class Scope:
+    """
+    What a user must be told where the model cannot know the camera; `warning` is empty until then.
+
+    The camera is taken for the simulated one where `sim_camera` publishes the topic, or where a
+    topic `truth` is published beside it: a recording of the desk is played with its truth.
+    """
+
+    def __init__(self, node: Node) -> None:
+        """Look at nothing yet."""
+        self._node = node
+        self._looks = 0
+        self.warning = ""
+
+    def look(self, topic: str, model: str) -> None:
+        """Judge the topic, once it has images; log a warning when it begins to hold."""
+        warning = scope_warning(model, simulated=self._is_simulated(topic))
+        # What publishes the truth may be found a little later than the images.
+        self._looks = self._looks + 1 if warning else 0
+        before, self.warning = self.warning, warning if self._looks > 1 else ""
+        if self.warning and not before:
+            self._node.get_logger().warning(f"{self.warning} (parameter model)")
+
+    def _is_simulated(self, topic: str) -> bool:
+        publishers = self._node.get_publishers_info_by_topic(topic)
+        folder = topic.removesuffix("/compressed").rpartition("/")[0]
+        return (any(info.node_name == "sim_camera" for info in publishers)
+                or self._node.count_publishers(f"{folder}/truth") > 0)
