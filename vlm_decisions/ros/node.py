@@ -30,7 +30,7 @@ Publishes:
 Services, each replying ``success`` and a ``message`` that says what was wrong or done:
 
 - ``~/add_question``, ``~/remove_question``, ``~/list_questions``, ``~/save_questions``
-- ``~/ask``: one question about now, not smoothed, without letting it stand.
+- ``~/ask``: one question about now, not smoothed and not added to the standing ones.
 
 Parameters read when the node configures (``ros2 param describe`` tells units and ranges):
 ``model``, ``heads_dir``, ``questions_file``, ``image_transport``, ``reliability``,
@@ -271,11 +271,11 @@ class DecisionNode(ParameterRules, LifecycleNode):
         return self._need().questions()
 
     def add_question(self, question: Question, replace: bool) -> str:
-        """Let a question stand; return what was done."""
+        """Add a standing question; return what was done."""
         return self._need().add_question(question, replace)
 
     def remove_question(self, question_id: str) -> str:
-        """Take a standing question away; return what was done."""
+        """Remove a standing question; return what was done."""
         return self._need().remove_question(question_id)
 
     def save_questions(self, path: str) -> str:

@@ -138,11 +138,11 @@ class RosSource:
     # -- what is asked of the node ---------------------------------------------------------------
 
     def add(self, question: Question) -> str:
-        """Let a new question stand. Raises PageSourceError."""
+        """Add a standing question. Raises PageSourceError."""
         return self._reply(self._call(AddQuestion, question=question_to_msg(question)))
 
     def remove(self, question_id: str) -> str:
-        """Take a standing question away. Raises PageSourceError."""
+        """Remove a standing question. Raises PageSourceError."""
         return self._reply(self._call(RemoveQuestion, question_id=question_id))
 
     def change(self, question: Question, changes: Mapping[str, Any]) -> str:

@@ -68,11 +68,11 @@ class Gate:
         return [*self._reporter.report(frame, health, now_ns), *self.refresh(questions, now_ns)]
 
     def refused(self, reason: str, now_ns: int) -> None:
-        """Take that an image arrived at `now_ns` and cannot be used."""
+        """Record that an image which cannot be used arrived at `now_ns`."""
         self._refusal = reason, now_ns
 
     def refresh(self, questions: Collection[Question], now_ns: int) -> list[Decision]:
-        """Say `unknown` of what has no fresh answer: at once, then at a slow rate."""
+        """Answer `unknown` where there is no fresh answer: at once, then at a slow rate."""
         out: list[Decision] = []
         absent = self._absent(now_ns)
         if absent and self._waited(self._health_unknown_ns, now_ns):
@@ -180,7 +180,7 @@ class Gate:
         return f"the evidence is {age_ns / NS:.1f} s old" if age_ns > self._max_age_ns else ""
 
     def _overdue(self, question: Question, now_ns: int) -> str:
-        """Return what to say of a question whose answers have stopped coming, else empty."""
+        """Return the reason if the answers to a question have stopped, else empty."""
         since_ns = max(
             self._smoother.evidence(question.id).t_end_ns,
             self._added_ns.get(question.id, 0),

@@ -109,13 +109,13 @@ class RuntimeSource:
     # -- what is asked of it ---------------------------------------------------------------------
 
     def add(self, question: Question) -> str:
-        """Let a new question stand. Raises QuestionError."""
+        """Add a standing question. Raises QuestionError."""
         self._runtime.add_question(question)
         self._announce()
         return f"added '{question.id}'"
 
     def remove(self, question_id: str) -> str:
-        """Take a standing question away. Raises QuestionError."""
+        """Remove a standing question. Raises QuestionError."""
         self._runtime.remove_question(question_id)
         self._announce()
         return f"removed '{question_id}'"

@@ -51,7 +51,7 @@ class Strain:
         """Take the newest totals."""
         last, self._last = self._last, system
         if last is None or last.node != system.node or not last.counts:
-            return  # totals of another run say nothing of now
+            return  # totals of another run
         if any(system.dropped.get(cause, 0) > last.dropped.get(cause, 0) for cause in _DROPPED):
             self._dropped_s = now_s
         if system.counts.get("skipped", 0) > last.counts.get("skipped", 0):
