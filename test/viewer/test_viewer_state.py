@@ -52,6 +52,12 @@ def test_the_remedy_names_what_takes_the_time():
     assert "rates" in state(replace(GOOD, tick_ms=stages), unknown=2).remedy
 
 
+def test_what_is_too_dear_is_named():
+    found = state(replace(GOOD, overload="too slow for all rates: the dearest is 'pick'"))
+    assert found.label == "Overloaded" and "'pick'" in found.message
+    assert "dearest" in found.remedy
+
+
 def test_groups_dropped_are_overload_even_while_answers_stand():
     assert state(dropped=True).label == "Overloaded"
     assert state(put_off=True).label == "Live"  # put off, but every answer is fresh

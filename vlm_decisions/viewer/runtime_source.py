@@ -130,5 +130,10 @@ class RuntimeSource:
         """Answer one question about now."""
         return self._runtime.ask(question, timeout_s)
 
+    def cost(self, question: Question) -> tuple[tuple[int, float] | None, bool]:
+        """Return what a question would cost, None while the model loads."""
+        cost = self._runtime.cost(question)
+        return (None if cost is None else (cost.tokens, cost.ms)), False
+
     def watch(self, channels: frozenset[str]) -> None:
         """Do nothing: frames are at hand, and Pictures drops what nobody watches."""

@@ -94,9 +94,10 @@ def state_of(link: Mapping[str, Any], system: System, reasons: Mapping[str, str]
                      _reported(system, "camera") or "Look at the picture: the camera's view, its "
                      "light and its lens, or its clock.")
     slow = total is not None and total.p50 > system.group_ms
-    if dropped or (reasons and (put_off or slow)):
+    if system.overload or dropped or (reasons and (put_off or slow)):
         label = f"Overloaded, {unknown}" if reasons else "Overloaded"
-        return PageState(OVERLOADED, label, _work(system), _lighter(system))
+        return PageState(OVERLOADED, label, _sentence(system.overload) if system.overload
+                     else _work(system), _lighter(system))
     if reasons:
         which = "" if len(reasons) == count else "Choose 'Unknown first' to see which: "
         return PageState(UNKNOWN, unknown, _why(list(reasons.values())),
@@ -150,6 +151,8 @@ def _work(system: System) -> str:
 
 
 def _lighter(system: System) -> str:
+    if system.overload:
+        return "Lower the rates of the dearest questions, shorten them or remove them."
     ms = {name: system.tick_ms[name].p50 for name in ("vision", "append", "ask")
           if name in system.tick_ms}
     if ms and max(ms, key=ms.get) == "vision":
