@@ -281,7 +281,7 @@ def test_an_output_that_is_no_list_of_numbers_is_that_question_s_fault_alone():
     bench = Bench(two, FakeEngine(answer=lambda text, _: [[1.0, 2.0]] * 2 if text == "a" else 0.9))
     bench.film(0, 2)
     bench.run(2)
-    assert set(bench.answers("a")) == {UNKNOWN} and "not numbers" in bench.of("a")[-1].reason
+    assert set(bench.answers("a")) == {UNKNOWN} and "not valid" in bench.of("a")[-1].reason
     assert bench.answers("b")[-1] == YES and len(bench.times("b")) == 8
 
 
