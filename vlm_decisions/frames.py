@@ -1,5 +1,4 @@
-"""
-Frames, and the 2-frame groups sampled from them on frame time.
+"""Frames, and the 2-frame groups sampled from them on frame time.
 
 Frame time is what the camera stamped (integer nanoseconds), never the time of arrival: a
 slow network, a fast replay and a live camera then give the same groups.
@@ -31,8 +30,7 @@ class FrameError(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """
-    One camera image.
+    """One camera image.
 
     `image` is uint8 (H, W, 3) RGB and is not written to afterwards, `stamp_ns` the frame time,
     `frame_id` the camera's TF frame, `received_ns` the node's clock at arrival (0 where that does
@@ -63,8 +61,7 @@ class Frame:
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """
-    Two successive sampled frames: the unit that the vision encoder sees.
+    """Two successive sampled frames: the unit that the vision encoder sees.
 
     `segment` changes whenever contiguity breaks (gap, reset, size change), `epoch` only when
     time went backwards; `index` counts from 0 within the segment.
@@ -92,8 +89,7 @@ class Group:
 
 
 class StampOrder:
-    """
-    Put a camera's frames in the order of their stamps, and tell stray stamps from a new time.
+    """Put a camera's frames in the order of their stamps, and tell stray stamps from a new time.
 
     One frame proves nothing: the network swaps frames, and a driver stamps one wrongly now and
     then. So what does not follow on waits for the frame after it:
@@ -123,8 +119,7 @@ class StampOrder:
         self._intervals: deque[int] = deque(maxlen=5)
 
     def push(self, frame: Frame) -> list[Frame]:
-        """
-        Take a frame; return those that count from now on, in order: none, it, or two.
+        """Take a frame; return those that count from now on, in order: none, it, or two.
 
         Where `rewinds` has grown, they are the first of a new time.
         """
@@ -184,8 +179,7 @@ class StampOrder:
 
 
 class Sampler:
-    """
-    Take `fps` frames a second of frame time and pair them into groups.
+    """Take `fps` frames a second of frame time and pair them into groups.
 
     Sampling follows a grid of 1/fps: of the frames around a grid point the nearest is taken, so
     the mean rate is kept for cameras of any faster rate (10, 25, 30 fps) and under jitter.

@@ -36,8 +36,7 @@ class Reader(Protocol):
     """One connection to a camera, until it fails."""
 
     def frames(self) -> Iterator[tuple[Callable[[], np.ndarray], float | None]]:
-        """
-        Yield frames as they come: what returns the picture, and its time on the camera's clock.
+        """Yield frames as they come: what returns the picture, and its time on the camera's clock.
 
         Ends, or raises SourceError, when the connection is lost.
         """
@@ -47,8 +46,7 @@ class Reader(Protocol):
 
 
 class LiveSource:
-    """
-    The newest frame of a camera, whose connection is made anew whenever it is lost.
+    """The newest frame of a camera, whose connection is made anew whenever it is lost.
 
     Times are seconds since the source was opened, of the moment at which a frame was taken as far
     as that can be told: by the camera's own clock, set by the frame that came with the least delay.
@@ -74,8 +72,7 @@ class LiveSource:
         self._thread.start()
 
     def next(self, from_s: float = 0.0) -> tuple[np.ndarray, float] | None:
-        """
-        Return the newest frame not yet returned: (uint8 RGB (H, W, 3), seconds).
+        """Return the newest frame not yet returned: (uint8 RGB (H, W, 3), seconds).
 
         None where none came within WAIT_S. What came in between is passed over.
         """

@@ -14,8 +14,7 @@ __all__ = ["Source", "SourceError", "open_source"]
 
 
 class Source(Protocol):
-    """
-    Where frames come from.
+    """Where frames come from.
 
     `ended`: no more will come. `shortfall`: after the end, what of it could not be read.
     """
@@ -24,8 +23,7 @@ class Source(Protocol):
     shortfall: str
 
     def next(self, from_s: float = 0.0) -> tuple[np.ndarray, float] | None:
-        """
-        Return (uint8 RGB (H, W, 3), time in seconds), of a time from `from_s` on.
+        """Return (uint8 RGB (H, W, 3), time in seconds), of a time from `from_s` on.
 
         None where there is none: at the end, or of a live camera for now.
         """
