@@ -21,6 +21,7 @@ from .layout import Layout, Rows, Want
 from .state import KVState
 
 SCORE_LIMIT: Final = 1 << 21  # scores computed at once; larger leaf batches go in pieces
+FEW: Final = 64  # leaf tokens up to which NumPy, whose calls cost little, folds them
 
 
 class FullAttention:
@@ -70,7 +71,7 @@ class FullAttention:
                 parts.append(self._dense(q[:line], keys, values, layout.causal(line), layout))
             if layout.n_leaf:
                 leaf = (q[line:], k[line:], v[line:], keys, values, layout)
-                few = layout.n_leaf <= keys.shape[1]
+                few = layout.n_leaf <= (FEW if layout.xp is np else keys.shape[1])
                 parts.append(self._folded(*leaf) if few else cast(self._leaves(*leaf), x.dtype))
             out = joined(parts)
         out = out.reshape(out.shape[0], -1)
@@ -216,7 +217,7 @@ class FullAttention:
 def _partial(scores: Array, values: Array) -> tuple[Array, Array, Array]:
     """Maximum, sum of exponentials and weighted values of scores (..., q, t)."""
     top = scores.max(axis=-1, keepdims=True)
-    weight = fastmath.exp(scores - top)
+    weight = fastmath.exp_of_difference(scores, top)
     return top, weight.sum(axis=-1, keepdims=True), weight @ values
 
 

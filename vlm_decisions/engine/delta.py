@@ -218,7 +218,8 @@ def _scan(
 def _exp(x: Any) -> Any:
     if not isinstance(x, np.ndarray):
         return fastmath.exp(x)
-    return np.maximum(np.exp(x) - fastmath.TINY, 0)
+    np.maximum(x, fastmath.LOG_TINY, out=x)
+    return np.exp(x, out=x)
 
 
 def _inverse(lower: Any) -> Any:
