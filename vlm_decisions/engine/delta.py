@@ -218,7 +218,8 @@ def _scan(
 def _exp(x: Any) -> Any:
     if not isinstance(x, np.ndarray):
         return fastmath.exp(x)
-    return np.maximum(np.exp(x) - fastmath.TINY, 0)
+    np.maximum(x, fastmath.LOG_TINY, out=x)
+    return np.exp(x, out=x)
 
 
 def _inverse(lower: Any) -> Any:
@@ -253,7 +254,7 @@ def invert_unit_lower(lower: mx.array, *, halves_only: bool = False) -> mx.array
     size = lower.shape[-1]
     if size == 1:
         return mx.ones_like(lower)
-    if mx.default_device() == mx.Device(mx.cpu) and not halves_only:
+    if fastmath.ON_CPU and not halves_only:
         below, diagonal = _below(size)
         return mx.linalg.tri_inv(lower * below + diagonal, upper=False)
     if size % 2:

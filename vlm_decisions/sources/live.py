@@ -48,10 +48,10 @@ class Reader(Protocol):
 class LiveSource:
     """The newest frame of a camera, whose connection is made anew whenever it is lost.
 
-    Times are seconds since the source was opened, of the moment at which a frame was taken as far
-    as that can be told: by the camera's own clock, set by the frame that came with the least delay.
-    A frame that waited on its way is as old as it is. `trouble` says what is wrong now. Raises
-    SourceError where the camera cannot be opened at first.
+    Times are seconds of this machine's steady clock (`time.monotonic`), of the moment at which a
+    frame was taken as far as that can be told: by the camera's own clock, set by the frame that
+    came with the least delay. A frame that waited on its way is as old as it is. `trouble` says
+    what is wrong now. Raises SourceError where the camera cannot be opened at first.
     """
 
     ended = False
@@ -65,7 +65,6 @@ class LiveSource:
         self._newest: tuple[Callable[[], np.ndarray], float] | None = None
         self._changed = threading.Condition()
         self._stop = threading.Event()
-        self._start_s = time.monotonic()
         reader = connect(OPEN_S)
         self._thread = threading.Thread(target=self._read, args=(reader,), name="camera",
                                         daemon=True)
@@ -106,7 +105,7 @@ class LiveSource:
                         break
                     failures, self.trouble = 0, ""
                     with self._changed:
-                        self._newest = picture, t_s - self._start_s
+                        self._newest = picture, t_s
                         self._changed.notify_all()
                 else:
                     raise SourceError(f"{self.name}: the stream ended")

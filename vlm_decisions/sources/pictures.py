@@ -163,7 +163,7 @@ def _decoded(data: bytes, space: str, *, strict: bool) -> np.ndarray:
 def _harmless(warning: str, data: bytes) -> bool:
     """Whether a warning of a JPEG without metadata leaves every pixel as it was sent."""
     stray = _STRAY.search(warning)
-    if stray is None or int(stray[2], 16) != 0xD9:
+    if stray is None or 0xD0 <= int(stray[2], 16) <= 0xD7:  # between restarts, data is missing
         return False
     count, end = int(stray[1]), data.rfind(b"\xff\xd9")
     return count <= MAX_STRAY or len(set(data[end - count:end])) == 1  # one byte: padding
