@@ -25,7 +25,8 @@ class Source(Protocol):
     def next(self, from_s: float = 0.0) -> tuple[np.ndarray, float] | None:
         """Return (uint8 RGB (H, W, 3), time in seconds), of a time from `from_s` on.
 
-        Times of a file begin at 0, those of a live camera are on the steady clock. None where there is none: at the end, or of a live camera for now.
+        Times of a file begin at 0, those of a live camera are on the steady clock. None where
+        there is none: at the end, or of a live camera for now.
         """
 
     def __iter__(self) -> Iterator[tuple[np.ndarray, float]]:

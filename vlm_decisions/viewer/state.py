@@ -14,6 +14,9 @@ from ..runtime.system import System
 STRAIN_S = 5.0
 """Groups that were dropped, or questions put off, count as overload for this long, seconds."""
 
+DEAREST = 3
+"""So many of the questions that cost most are named."""
+
 LIVE, LOADING, STOPPED, FAILED = "live", "loading", "stopped", "failed"
 NO_NODE, NO_CAMERA, UNUSABLE = "no_node", "no_camera", "unusable"
 OVERLOADED, UNKNOWN = "overloaded", "unknown"
@@ -151,14 +154,16 @@ def _work(system: System) -> str:
 
 
 def _lighter(system: System) -> str:
-    if system.overload:
-        return "Lower the rates of the dearest questions, shorten them or remove them."
     ms = {name: system.tick_ms[name].p50 for name in ("vision", "append", "ask")
           if name in system.tick_ms}
-    if ms and max(ms, key=ms.get) == "vision":
+    if ms and max(ms, key=ms.get) == "vision" and not system.overload:
         return ("The vision encoder takes most of it: use a smaller pixel_budget or a lower "
                 "sample_hz.")
-    return "Lower the questions' rates, ask fewer or shorter ones, or choose a lower sample_hz."
+    dearest = sorted(((ms, tokens, name) for name, (tokens, ms) in system.costs.items()
+                      if ms > 0), reverse=True)[:DEAREST]
+    named = ", ".join(f"{name} ({tokens} tokens, {ms:.0f} ms)" for ms, tokens, name in dearest)
+    return ("Lower the questions' rates, ask fewer or shorter ones, or choose a lower sample_hz."
+            + (f" The dearest: {named}." if named else ""))
 
 
 def _reported(system: System, name: str) -> str:
