@@ -233,6 +233,14 @@ def test_the_picture_is_saved(viewer, page):
         assert file.read(2) == b"\xff\xd8"
 
 
+def test_the_picture_fills_the_screen(viewer, page):
+    full = page.get_by_role("button", name="Full screen")
+    full.click()
+    page.wait_for_function("document.fullscreenElement?.id === 'frame'")
+    full.click()
+    page.wait_for_function("document.fullscreenElement === null")
+
+
 def test_decisions_are_saved_from_the_menu(viewer, page):
     viewer.board.decision(decision("person", "yes", 0.87))
     page.locator("#save summary").click()
