@@ -225,7 +225,13 @@ def _exp(x: Any) -> Any:
 def _inverse(lower: Any) -> Any:
     if not isinstance(lower, np.ndarray):
         return invert_unit_lower(lower)
-    return np.linalg.inv(np.tril(lower, -1) + np.eye(lower.shape[-1], dtype=np.float32))
+    # Row by row: several times as fast as LAPACK's general inverse of each small matrix.
+    size = lower.shape[-1]
+    out = np.zeros(lower.shape, np.float32)
+    out[..., range(size), range(size)] = 1
+    for i in range(1, size):
+        out[..., i : i + 1, :i] = -(lower[..., i : i + 1, :i] @ out[..., :i, :i])
+    return out
 
 
 @lru_cache(maxsize=256)
