@@ -73,21 +73,23 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
     options = parser.parse_args()
+    rclpy.init()
+    node = Node("desk_tree")
     try:
-        with rclpy.init():
-            node = Node("desk_tree")
-            tree = make_tree()
-            tree.setup(node=node)
-            end_s = time.monotonic() + options.seconds
-            while time.monotonic() < end_s:
-                tick_s = time.monotonic() + 0.2
-                while (left_s := tick_s - time.monotonic()) > 0:
-                    rclpy.spin_once(node, timeout_sec=left_s)
-                tree.tick()
-            tree.shutdown()
-            node.destroy_node()
+        tree = make_tree()
+        tree.setup(node=node)
+        end_s = time.monotonic() + options.seconds
+        while time.monotonic() < end_s:
+            tick_s = time.monotonic() + 0.2
+            while (left_s := tick_s - time.monotonic()) > 0:
+                rclpy.spin_once(node, timeout_sec=left_s)
+            tree.tick()
+        tree.shutdown()
     except (KeyboardInterrupt, ExternalShutdownException):
         pass
+    finally:
+        node.destroy_node()
+        rclpy.try_shutdown()
     return 0
 
 

@@ -41,7 +41,7 @@ def start(context: LaunchContext) -> list[Action]:
     """Make the player and the node from the arguments given."""
     source, image = str(Path(given(context, "source")).expanduser()), given(context, "image")
     playing = {"source": text(source), "rate": float(given(context, "speed")),
-               "loop": given(context, "loop") == "true", "wait_s": WAIT_S}
+               "loop": given(context, "loop") == "true", "wait_s": WAIT_S, "unseen": False}
     if is_bag(source):
         with Bag(source) as bag:
             topic = bag.image_topic(image or None)

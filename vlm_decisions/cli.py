@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """
-    Run the command; return its exit code (2 for bad arguments, 1 for what went wrong).
+    """Run the command; return its exit code (2 for bad arguments, 1 for what went wrong).
 
     Without `args` they are the process's own, which ends here if a signal came.
     """

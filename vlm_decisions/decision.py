@@ -32,8 +32,7 @@ TIER_VLM = 2
 
 @dataclass(frozen=True)
 class Decision:
-    """
-    One answer to one question, and how old its evidence is.
+    """One answer to one question, and how old its evidence is.
 
     - `answer`: `yes`, `no`, `uncertain`, `unknown`, or one of `options`.
     - `p`: smoothed probability of yes (of the present answer, for a choice); `p_raw`: the same

@@ -1,5 +1,4 @@
-"""
-Frames, and the 2-frame groups sampled from them on frame time.
+"""Frames, and the 2-frame groups sampled from them on frame time.
 
 Frame time is what the camera stamped (integer nanoseconds), never the time of arrival: a
 slow network, a fast replay and a live camera then give the same groups.
@@ -15,10 +14,10 @@ import numpy as np
 
 NS = 1_000_000_000
 
-#: Frames a second that are looked at, if nothing else is said; two of them make a group.
+#: Default number of frames sampled per second; two of them make a group.
 FPS = 8.0
 
-#: How the last groups are held: as a running state, or as a window that is computed anew.
+#: How a stream keeps the last groups: as a running state, or as a window computed anew.
 MODES = ("stream", "window")
 
 #: Cameras slower than this give no groups: two frames further apart are not one motion.
@@ -31,12 +30,16 @@ class FrameError(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """
-    One camera image.
+    """One camera image.
 
-    `image` is uint8 (H, W, 3) RGB and is not written to afterwards, `stamp_ns` the frame time,
-    `frame_id` the camera's TF frame, `received_ns` the node's clock at arrival (0 where that does
-    not matter). Raises FrameError.
+    Attributes:
+        image: uint8 (H, W, 3) RGB; not written to afterwards.
+        stamp_ns: frame time.
+        frame_id: the camera's TF frame.
+        received_ns: the node's clock at arrival, 0 if it does not matter.
+
+    Raises:
+        FrameError: an image or stamp that cannot be a frame.
     """
 
     image: np.ndarray
@@ -45,7 +48,7 @@ class Frame:
     received_ns: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse what no later stage could use, here, where the cause is still known."""
+        """Refuse here, where the cause is known, what no later stage could use."""
         image = self.image
         if not isinstance(image, np.ndarray) or image.dtype != np.uint8:
             kind = getattr(image, "dtype", type(image).__name__)
@@ -63,11 +66,13 @@ class Frame:
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """
-    Two successive sampled frames: the unit that the vision encoder sees.
+    """Two successive sampled frames: the unit of the vision encoder.
 
-    `segment` changes whenever contiguity breaks (gap, reset, size change), `epoch` only when
-    time went backwards; `index` counts from 0 within the segment.
+    Attributes:
+        frames: the older and the newer one.
+        index: number of the group within the segment, from 0.
+        segment: changes whenever contiguity breaks (gap, reset, size change).
+        epoch: changes only when time went backwards.
     """
 
     frames: tuple[Frame, Frame]
@@ -92,8 +97,7 @@ class Group:
 
 
 class StampOrder:
-    """
-    Put a camera's frames in the order of their stamps, and tell stray stamps from a new time.
+    """Put a camera's frames in the order of their stamps, and tell stray stamps from a new time.
 
     One frame proves nothing: the network swaps frames, and a driver stamps one wrongly now and
     then. So what does not follow on waits for the frame after it:
@@ -117,14 +121,13 @@ class StampOrder:
         self.reset()
 
     def reset(self) -> None:
-        """Forget the frames seen: the next one is taken as it is."""
+        """Forget earlier frames: the next one is accepted as it is."""
         self._newest_ns: int | None = None
         self._held: Frame | None = None
         self._intervals: deque[int] = deque(maxlen=5)
 
     def push(self, frame: Frame) -> list[Frame]:
-        """
-        Take a frame; return those that count from now on, in order: none, it, or two.
+        """Take a frame; return those that count from now on, in order: none, it, or two.
 
         Where `rewinds` has grown, they are the first of a new time.
         """
@@ -184,8 +187,7 @@ class StampOrder:
 
 
 class Sampler:
-    """
-    Take `fps` frames a second of frame time and pair them into groups.
+    """Take `fps` frames a second of frame time and pair them into groups.
 
     Sampling follows a grid of 1/fps: of the frames around a grid point the nearest is taken, so
     the mean rate is kept for cameras of any faster rate (10, 25, 30 fps) and under jitter.
@@ -238,20 +240,20 @@ class Sampler:
         return self._order.rewinds
 
     def reset(self) -> None:
-        """Forget the frames seen; the next one starts a new segment of the same epoch."""
+        """Forget earlier frames; the next one starts a new segment of the same epoch."""
         self._order.reset()
         self._intervals.clear()
         self._last = None
         self.break_segment()
 
     def break_segment(self) -> None:
-        """Start a new segment at the next sampled frame (a group was lost further on)."""
+        """Start a new segment at the next sampled frame (a group was lost later on)."""
         self.segment += 1
         self._first = None
         self._index = 0
 
     def push(self, frame: Frame) -> Group | None:
-        """Take a frame; return the group that is complete now, or None."""
+        """Process a frame; return the group that is complete now, or None."""
         rewinds = self._order.rewinds
         self.taken = tuple(self._order.push(frame))
         if self._order.rewinds != rewinds:

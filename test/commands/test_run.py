@@ -18,6 +18,7 @@ from vlm_decisions import cli
 from vlm_decisions.commands import run as command
 from vlm_decisions.frames import Frame
 from vlm_decisions.model_scope import OUT_OF_SCOPE, scope_warning
+from vlm_decisions.sources.live import LiveSource
 from vlm_decisions.sources.video import VideoFile
 
 VIDEO = ("videos", "intel_car-detection.mp4")  # 30 s at 12.5 Hz
@@ -106,6 +107,25 @@ def test_a_camera_that_fails_is_waited_for(capsys):
     assert runtime.checks >= 2  # answers become unknown meanwhile
     err = capsys.readouterr().err.splitlines()
     assert err[:2] == ["the camera: connection refused; trying again", "the camera is back"]
+
+
+class Reader:
+    """A connection whose frames come at once, with times of the camera's own clock."""
+
+    def frames(self):
+        for k in range(20):
+            yield lambda: np.zeros((4, 4, 3), np.uint8), 5000.0 + k / 20
+            time.sleep(0.05)
+        time.sleep(60.0)
+
+    def close(self) -> None:
+        pass
+
+
+def test_the_frames_of_a_live_source_are_of_now():
+    runtime = SlowRuntime(0.0)
+    command._play(LiveSource("camera", lambda wait_s: Reader()), runtime, NoDisplay(), 2.0, None)
+    assert len(runtime.ages) > 3 and all(-0.1 < age < 1.0 for age in runtime.ages)
 
 
 def run(*args: str, **environment: str) -> subprocess.CompletedProcess:

@@ -284,3 +284,19 @@ def test_probabilities_are_a_softmax_over_the_answers():
         odds = np.log(readout.probabilities[0] / readout.probabilities[1])
         assert abs(odds - (readout.logits[0] - readout.logits[1])) < 1e-6
     assert yes_no.p == yes_no.probabilities[0]
+
+
+@pytest.mark.parametrize("family", ["qwen3_5", "qwen2_5_vl"])
+def test_the_code_that_a_gpu_runs(family, monkeypatch):
+    """Fused attention, the scan in MLX, inverses by halves: the same graph, on the CPU's stream."""
+    from vlm_decisions.engine import fastmath
+
+    engine = tiny_engine(family, in_numpy=False)
+    calls = []
+    monkeypatch.setattr(fastmath, "ON_CPU", False)
+    own = fastmath._blocks
+    monkeypatch.setattr(fastmath, "_blocks", lambda *a: calls.append(a) or own(*a))
+    report = check(engine)
+    assert report.ok, report
+    assert not calls  # nothing went back to NumPy
+    assert check(engine, "wrong-pos").ok

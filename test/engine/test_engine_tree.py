@@ -93,3 +93,12 @@ def test_what_each_token_has_before_it():
             along = [*line, *(n_commit + 3 + path)]
             for k, token in enumerate(n_commit + path):
                 assert index[token].tolist() == along[len(line) + k - 3:len(line) + k + 1]
+
+
+def test_only_the_last_tables_are_kept():
+    tree = build_tree([[1, 2, 3], [1, 2, 4]])
+    for n in range(20):
+        tree.kept(n)["mask"] = n
+    assert len(tree.tables) <= 4
+    assert tree.kept(19) == {"mask": 19}
+    assert tree.restrict([0])[0] is tree.restrict([0])[0]

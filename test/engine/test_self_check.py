@@ -49,9 +49,7 @@ def test_exactness_in_half_precision(folder, control):
 def broken_line(engine):
     """Make an engine whose groups are stated at other times than they are."""
     own = engine.group_line
-    engine.group_line = lambda group, t_s, position, media="video": own(
-        group, t_s + 30.0, position, media
-    )
+    engine.group_line = lambda group, t_s, *rest, **more: own(group, t_s + 30.0, *rest, **more)
 
 
 def broken_mixer(engine):

@@ -23,7 +23,7 @@ def test_rows_hold_what_the_documentation_names():
     assert json.loads(json.dumps(out))["shape"] == "tiny"
     one, three = out["results"]
     assert three["questions"] == 3
-    for key in ("seconds", "speedups", "peak_bytes", "tokens", "flops"):
+    for key in ("seconds", "speedups", "peak_bytes", "tokens", "flops", "peak_fraction"):
         assert set(three[key]) == set(WAYS), key
         assert all(value > 0 for value in three[key].values()), key
     assert set(three["extra_bytes"]) == {"copies", "shared"}
@@ -35,6 +35,9 @@ def test_rows_hold_what_the_documentation_names():
     )
     assert one["flop_bound"] == pytest.approx(1.0)
     assert 1.0 < three["flop_bound"] < 3.0
+    assert three["peak_fraction"]["shared"] == pytest.approx(
+        three["flops"]["shared"] / three["seconds"]["shared"] / out["gemm_peak"]
+    )
 
 
 def test_ways_that_disagree_are_not_timed(monkeypatch):

@@ -81,3 +81,15 @@ def test_the_page_of_the_nodes_is_current():
     from vlm_decisions.lab.node_docs import page
 
     assert (ROOT / "docs" / "node.md").read_text() == page(), "run `make docs`"
+
+
+def test_the_readme_installs_what_the_tests_ran_with():
+    """Its pip lines pin the versions of requirements/common.txt for the Python of the robot."""
+    pins = re.compile(r"([a-z_-]+(?:\[\w+\])?)==([\d.]+)")
+    told = [pin for line in (ROOT / "README.md").read_text().splitlines()
+            if line.strip().startswith("pip install") for pin in pins.findall(line)]
+    required = set(pins.findall((ROOT / "requirements" / "common.txt").read_text()))
+    assert len(told) >= 5 and set(told) <= required
+    unpinned = [line for line in (ROOT / "README.md").read_text().splitlines()
+                if line.strip().startswith("pip install") and "==" not in line]
+    assert unpinned == []

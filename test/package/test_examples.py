@@ -1,4 +1,4 @@
-"""The examples run as they are shown; test_behaviours.py has the one of a behaviour tree."""
+"""The examples run as they are shown. What the behaviour tree does: test_behaviours.py."""
 
 import os
 import runpy
@@ -52,3 +52,12 @@ def test_a_subscriber_of_one_topic(tmp_path):
             child.kill()
             child.wait()
             child.stdout.close()
+
+
+def test_a_behaviour_tree_ends_by_itself():
+    pytest.importorskip("py_trees", reason="py_trees is not installed")
+    pytest.importorskip("rclpy", reason="rclpy is not installed")
+    done = subprocess.run([sys.executable, EXAMPLES / "desk_tree.py", "--seconds", "1"],
+                          text=True, capture_output=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "wait" in done.stdout

@@ -228,6 +228,13 @@ def test_programs_start(door, program, tmp_path):
         assert "usage:" in door.run(folder / program, "--help", cwd=tmp_path).lower()
 
 
+def test_the_command_is_on_the_path(door, tmp_path):
+    """After the setup file is sourced, as README and docs call it."""
+    assert "usage: vlm-decisions" in door.run("vlm-decisions", "--help", cwd=tmp_path)
+    found = door.run("bash", "-c", "command -v vlm-decisions", cwd=tmp_path).strip()
+    assert Path(found) == door.prefix / "bin" / "vlm-decisions"
+
+
 def test_ros_knows_the_package(door, tmp_path):
     """The ament index finds the prefix once the setup file is sourced."""
     code = "from ament_index_python import get_package_prefix as p; print(p('vlm_decisions'))"

@@ -14,7 +14,9 @@ from sensor_msgs.msg import Image
 from std_msgs.msg import String
 from waiting import wait_for
 
+from vlm_decisions.model_scope import OUT_OF_SCOPE
 from vlm_decisions.ros.convert import ns_to_time
+from vlm_decisions.runtime.system import System
 
 WARN, OK = DiagnosticStatus.WARN, DiagnosticStatus.OK
 
@@ -67,6 +69,9 @@ def test_the_model_of_the_simulated_desk_before_a_real_camera(tmp_path):
         image = np.frombuffer(wait_for(lambda: overlays)[0].data, np.uint8).reshape(48, 64, 3)
         red = (image.astype(int) - (170, 20, 20)).__abs__().sum(axis=2) < 10
         assert red[-1].mean() > 0.5  # the mark across the bottom
+        told: list[String] = []
+        s.peer.create_subscription(String, "/decision_node/statistics", told.append, 1)
+        assert System.from_json(wait_for(lambda: told)[0].data).mark == OUT_OF_SCOPE
 
 
 @pytest.mark.parametrize("name", ["sim_camera", "truth"])

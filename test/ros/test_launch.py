@@ -163,7 +163,7 @@ def test_a_bag_is_played_as_it_is_stored_with_its_clock(tmp_path, compressed, to
                                           namespace="robot")
     assert parameters(player, context) == {
         "source": str(bag), "topics": topic, "rate": 2.0, "loop": True, "clock": True,
-        "wait_s": 600.0}
+        "wait_s": 600.0, "unseen": False}
     given = parameters(node, context)
     assert (given["use_sim_time"], given["image_transport"]) == (True, transport)
     assert remappings(node, context) == {renamed: topic} and remappings(player, context) == {}

@@ -112,6 +112,22 @@ def test_a_loop_goes_on_and_with_a_clock_goes_back(ros, tmp_path):
     assert time_to_ns(got["/image"][2].header.stamp) == START_NS
 
 
+@pytest.mark.parametrize("unseen", [True, False])
+def test_where_nobody_looks_it_plays_or_fails(ros, tmp_path, unseen):
+    bag = make_bag(tmp_path / "bag", 2)
+    ended = threading.Event()
+    camera = ReplayCamera(ended.set, context=ros.context, parameter_overrides=[
+        Parameter(name, value=value)
+        for name, value in {"source": str(bag), "wait_s": 0.2, "unseen": unseen}.items()])
+    try:
+        with spinning(camera):
+            wait_for(ended.is_set)
+        assert camera.exit_code == (0 if unseen else 1)
+    finally:
+        camera.close()
+        camera.destroy_node()
+
+
 def test_a_ros_1_bag_is_published_to_ros_2(ros):
     from material import material
 

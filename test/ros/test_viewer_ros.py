@@ -103,6 +103,11 @@ def test_it_follows_the_node_and_acts_on_it(tmp_path):
         assert ros.node.get_parameter("questions.raining.enter").value == 0.9
         assert wait_for(lambda: page.state()["questions"][-1]["enter"] == 0.9, WAIT_S)
 
+        cost = wait_for(lambda: (lambda c: c if c["tokens"] else None)(
+            page.call("POST", "/api/cost", {"text": "Is it snowing?"})[1]), WAIT_S)
+        assert cost["estimated"]
+        wait_for(lambda: page.state()["system"]["costs"].keys() >= {"person", "raining"}, WAIT_S)
+
         status, reply = page.call("PATCH", "/api/questions/raining", {"text": "Is it wet?"})
         assert status == 200, reply
         assert wait_for(lambda: page.state()["questions"][-1]["text"] == "Is it wet?", WAIT_S)

@@ -69,9 +69,16 @@ def test_a_jpeg_that_lost_image_data_is_refused(name, capfd):
     assert capfd.readouterr() == ("", "")
 
 
+def stray_between_scans(data: bytes) -> bytes:
+    """Put three bytes before the segment that follows the first scan."""
+    at = data.index(b"\xff\xc4", scan_begin(data))
+    return data[:at] + b"abc" + data[at:]
+
+
 WHOLE = {
     "a few bytes before the end": BASELINE[:-2] + b"abcde" + END,
     "padding before the end": BASELINE[:-2] + bytes(300) + END,
+    "a few bytes between two scans": stray_between_scans(PROGRESSIVE),
     "bytes after the end": BASELINE + bytes(500),
     "bytes between segments": BASELINE[:20] + b"abc" + BASELINE[20:],
     "an unknown version of JFIF": BASELINE.replace(b"JFIF\0\1", b"JFIF\0\7", 1),
@@ -89,7 +96,8 @@ WHOLE = {
 @pytest.mark.parametrize("name", WHOLE)
 def test_what_concerns_no_pixel_is_no_damage(name, capfd):
     got = decode_picture(WHOLE[name])
-    plain = {"progressive": PROGRESSIVE, "restart markers": RESTARTS}.get(name, BASELINE)
+    plain = {"progressive": PROGRESSIVE, "a few bytes between two scans": PROGRESSIVE,
+             "restart markers": RESTARTS}.get(name, BASELINE)
     want = cv2.imdecode(np.frombuffer(plain, np.uint8), cv2.IMREAD_COLOR)[..., ::-1]
     np.testing.assert_array_equal(got, want)
     assert capfd.readouterr() == ("", "")

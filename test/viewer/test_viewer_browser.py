@@ -233,6 +233,14 @@ def test_the_picture_is_saved(viewer, page):
         assert file.read(2) == b"\xff\xd8"
 
 
+def test_the_picture_fills_the_screen(viewer, page):
+    full = page.get_by_role("button", name="Full screen")
+    full.click()
+    page.wait_for_function("document.fullscreenElement?.id === 'frame'")
+    full.click()
+    page.wait_for_function("document.fullscreenElement === null")
+
+
 def test_decisions_are_saved_from_the_menu(viewer, page):
     viewer.board.decision(decision("person", "yes", 0.87))
     page.locator("#save summary").click()
@@ -653,6 +661,23 @@ def test_axe_finds_nothing_in_any_state(browser, viewer, width, scheme):
         look("not connected")
         page.faults.clear()
     assert found == {}
+
+
+def test_what_questions_cost_is_shown_and_told_before_one_is_added(viewer, page):
+    assert page.get_by_role("columnheader", name="Cost").count() == 0  # not known
+    viewer.source.book.add(Question("cup", "Is there a cup?"))
+    viewer.board.questions(viewer.source.book)
+    viewer.board.system(dataclasses.replace(
+        READY, costs={"person": (12, 3.25), "cup": (0, 0.0)}))
+    expect(row(page, "person").locator(".cost"), "3.3 ms")
+    assert row(page, "person").locator(".cost span").get_attribute("title").startswith("12 tokens")
+    assert row(page, "cup").locator(".cost").inner_text() == ""
+    assert page.get_by_role("columnheader", name="Cost").is_visible()
+    page.get_by_label("Question", exact=True).fill("Is a person present? " * 4)
+    expect(page.locator("#ask-cost"), "About 47 tokens, 12 ms each time, judged by its length.")
+    page.get_by_label("Question", exact=True).fill("")
+    page.locator("#ask-cost").filter(has_not_text="tokens").wait_for(state="attached")
+    assert len(viewer.source.book) == 2
 
 
 def test_changes_are_shown_over_the_picture_for_a_while(viewer, page):

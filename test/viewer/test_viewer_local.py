@@ -105,12 +105,15 @@ def test_it_shows_and_acts_as_the_node_does():
         assert film.runtime.questions()[-1].text == "Is it wet?"
         status, reply = film.call("POST", "/api/ask", {"text": "Is it?"})
         assert status == 200 and reply["answer"] == "yes"
+        status, reply = film.call("POST", "/api/cost", {"text": "Is it?"})
+        assert status == 200 and reply["tokens"] > 0 and not reply["estimated"]
         assert film.call("DELETE", "/api/questions/it_raining")[0] == 200
         assert [q.id for q in film.runtime.questions()] == ["person", "activity"]
         system = wait_for(
             lambda: (lambda s: s if {"vision", "total"} <= s["tick_ms"].keys() else None)(
                 film.call("GET", "/api/state")[1]["system"]))
         assert system["model"] == "fake" and system["mark"] == ""
+        assert system["costs"].keys() == {"person", "activity"}
         assert system["max_age_s"] == 1.0 and system["counts"]["frames"] > 0
         assert film.said == []
 

@@ -74,6 +74,17 @@ def test_questions_are_added_changed_asked_and_removed(viewer):
     assert "door" not in viewer.source.book
 
 
+def test_what_a_question_would_cost_is_told(viewer):
+    """The standing one has 20 characters, 10 tokens and 2.5 ms."""
+    text = viewer.source.book.get("person").text * 3
+    assert viewer.call("POST", "/api/cost", {"text": text}) == (
+        200, {"tokens": 30, "ms": 7.5, "estimated": True})
+    assert viewer.call("POST", "/api/cost", {"text": ""}) == (
+        200, {"tokens": None, "ms": None, "estimated": False})
+    assert viewer.call("POST", "/api/cost", raw=b"{")[0] == 400
+    assert len(viewer.source.book) == 1
+
+
 @pytest.mark.parametrize(("method", "path", "body", "said", "field"), [
     ("POST", "/api/questions", {"text": ""}, "is empty", "text"),
     ("POST", "/api/questions", {"text": "x" * 40_000}, "40000 characters", "text"),

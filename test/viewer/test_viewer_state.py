@@ -52,6 +52,16 @@ def test_the_remedy_names_what_takes_the_time():
     assert "rates" in state(replace(GOOD, tick_ms=stages), unknown=2).remedy
 
 
+def test_what_is_too_dear_is_named():
+    found = state(replace(GOOD, overload="too slow for all rates: the dearest is 'pick'"))
+    assert found.label == "Overloaded" and "'pick'" in found.message
+    costs = {"a": (9, 3.0), "head": (0, 0.0), "b": (40, 21.6), "c": (12, 4.0), "d": (11, 3.5),
+             "new": (99, math.nan)}
+    found = state(replace(GOOD, costs=costs), unknown=1, dropped=True)
+    assert found.remedy.endswith("The dearest: b (40 tokens, 22 ms), c (12 tokens, 4 ms), "
+                                 "d (11 tokens, 4 ms).")
+
+
 def test_groups_dropped_are_overload_even_while_answers_stand():
     assert state(dropped=True).label == "Overloaded"
     assert state(put_off=True).label == "Live"  # put off, but every answer is fresh

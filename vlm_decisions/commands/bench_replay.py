@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from .arguments import Commands, count, positive
+from .sources import warn_of_scope
 
 
 def add(what: Commands) -> None:
@@ -61,6 +62,8 @@ def run(options: argparse.Namespace) -> int:
                         limit_s=options.limit) as recording:
         from ..engine.engine import Engine
 
+        if options.truth and not options.truth.startswith("/"):
+            warn_of_scope(options.model)  # else it is the simulated desk, recorded with its truth
         engine = Engine.load(options.model)
         heads = questions_with_head(engine, book, folders)
         span_s = (recording.truth.end_ns - recording.truth.start_ns) / NS

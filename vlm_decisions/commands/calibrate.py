@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from .arguments import Commands, at_least, not_negative, positive
-from .sources import add_sources, heads_for, names, recordings_of, refuse_labels
+from .sources import add_sources, heads_for, names, recordings_of, refuse_labels, warn_of_scope
 
 
 def add(commands: Commands) -> None:
@@ -39,7 +39,9 @@ def add(commands: Commands) -> None:
         from ..learn.thresholds import Costs
 
         recordings = recordings_of(options)
-        if not recordings:
+        if recordings:
+            warn_of_scope(options.model)
+        else:
             refuse_labels(options)
         engine = Engine.load(options.model)
         result = calibrate(

@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from .arguments import Commands, port, positive
+from .sources import warn_of_scope
 
 if TYPE_CHECKING:
     from ..decision import Decision
@@ -51,7 +52,6 @@ def add(commands: Commands) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from ..model_scope import scope_warning
     from ..sources.source import open_source
 
     frames = open_source(options.source)
@@ -62,9 +62,7 @@ def run(options: argparse.Namespace) -> int:
 
         viewer = LocalViewer(options.source, _complain, port=options.port)
         print(f"viewer: {viewer.server.url}", flush=True)
-    warning = scope_warning(options.model, simulated=False)
-    if warning:
-        _complain(f"warning: {warning} (--model)")
+    warn_of_scope(options.model)
     runtime = run_live(frames, book, model=options.model, log=options.log,
                        view=not (options.no_view or viewer), max_s=options.seconds, viewer=viewer)
     stats = runtime.stats()

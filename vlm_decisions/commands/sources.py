@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,15 @@ def refuse_labels(options: argparse.Namespace) -> None:
 
         raise LabelError(f"{options.labels} labels recordings: give them with --videos, --dir or "
                          "--bag")
+
+
+def warn_of_scope(model: str) -> None:
+    """Say so where a model is asked about recordings that it cannot know."""
+    from ..model_scope import scope_warning
+
+    warning = scope_warning(model, simulated=False)
+    if warning:
+        print(f"warning: {warning} (--model)", file=sys.stderr, flush=True)
 
 
 def names(text: str) -> list[str]:

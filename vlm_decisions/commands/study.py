@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .arguments import Commands, at_least, positive
-from .sources import heads_for
+from .sources import heads_for, warn_of_scope
 
 
 def add(commands: Commands) -> None:
@@ -120,6 +120,7 @@ def _heads(what: Commands) -> None:
         from ..sources.source import open_source
 
         source = open_source(options.source)
+        warn_of_scope(options.model)
         engine = Engine.load(options.model)
         result = heads_view(engine, heads_for(options, engine), source, options.seconds)
         return _finish(options, result, print_heads_view, plot_heads_view)
@@ -140,6 +141,7 @@ def _mvbench(what: Commands) -> None:
         from ..lab.studies.mvbench import load, mvbench, plot_mvbench, print_mvbench
 
         items = [item for file in options.annotations for item in load(file, options.videos)]
+        warn_of_scope(options.model)
         result = mvbench(Engine.load(options.model), items, options.frames)
         return _finish(options, result, print_mvbench, plot_mvbench)
 

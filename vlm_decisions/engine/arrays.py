@@ -53,6 +53,7 @@ def rms_norm(x: Array, weight: Array, eps: float) -> Array:
     factor /= rows.shape[1]
     factor += eps
     np.sqrt(factor, out=factor)
-    out = rows / factor[:, None]
+    np.reciprocal(factor, out=factor)
+    out = rows * factor[:, None]
     out *= weight
     return out.reshape(x.shape)

@@ -142,8 +142,9 @@ class Asking:
             return []
         out = run(self.decoder, state, line, questions.tree, questions.depths, trace=hidden)
         answers = [question.answer_ids for question in questions.tokens]
-        evaluate(out.hidden, *(out.trace or []), *state.arrays())
-        return read(self.decoder, out.hidden, answers, questions.depths, out.trace)
+        return read(
+            self.decoder, out.hidden, answers, questions.depths, out.trace, state.arrays()
+        )
 
     # ---- lines ---------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from .layout import Layout, Rows, Want
 from .state import KVState
 
 SCORE_LIMIT: Final = 1 << 21  # scores computed at once; larger leaf batches go in pieces
+FEW: Final = 64  # leaf tokens up to which NumPy, whose calls cost little, folds them
 
 
 class FullAttention:
@@ -67,10 +68,10 @@ class FullAttention:
             q, gate = self._queries(x, layout.cos, layout.sin)
             parts = []
             if line:
-                parts.append(self._dense(q[:line], keys, values, layout.causal(line)))
+                parts.append(self._dense(q[:line], keys, values, layout.causal(line), layout))
             if layout.n_leaf:
                 leaf = (q[line:], k[line:], v[line:], keys, values, layout)
-                few = layout.n_leaf <= keys.shape[1]
+                few = layout.n_leaf <= (FEW if layout.xp is np else keys.shape[1])
                 parts.append(self._folded(*leaf) if few else cast(self._leaves(*leaf), x.dtype))
             out = joined(parts)
         out = out.reshape(out.shape[0], -1)
@@ -88,12 +89,16 @@ class FullAttention:
         return rotate(self.q_norm(q), cos, sin), gate
 
     def _dense(
-        self, q: Array, keys: Array, values: Array, mask: Array
+        self, q: Array, keys: Array, values: Array, mask: Array, layout: Layout
     ) -> Array:
         """Attention of q (n, heads, dim) to keys (kv, T, dim); mask: (n, C), of the last C keys."""
         n, total = q.shape[0], keys.shape[1]
         if not fastmath.ON_CPU:
-            mask = mx.pad(mask, [(0, 0), (total - mask.shape[1], 0)]).astype(q.dtype)
+            key = (id(mask), total, q.dtype)  # the layout keeps its masks
+            if key not in layout.padded:
+                wider = mx.pad(mask, [(0, 0), (total - mask.shape[1], 0)])
+                layout.padded[key] = wider.astype(q.dtype)
+            mask = layout.padded[key]
             out = mx.fast.scaled_dot_product_attention(
                 q[None].transpose(0, 2, 1, 3), keys[None], values[None], scale=self.scale, mask=mask
             )
@@ -121,7 +126,7 @@ class FullAttention:
         """Return the leaf tokens' outputs, (n_leaf, heads, dim), all of them in one softmax."""
         keys = joined([keys, k.transpose(1, 0, 2)], axis=1)
         values = joined([values, v.transpose(1, 0, 2)], axis=1)
-        return self._dense(q, keys, values, layout.fold())
+        return self._dense(q, keys, values, layout.fold(), layout)
 
     def _wide(
         self, q: Array, k: Array, v: Array, keys: Array, values: Array
@@ -212,7 +217,7 @@ class FullAttention:
 def _partial(scores: Array, values: Array) -> tuple[Array, Array, Array]:
     """Maximum, sum of exponentials and weighted values of scores (..., q, t)."""
     top = scores.max(axis=-1, keepdims=True)
-    weight = fastmath.exp(scores - top)
+    weight = fastmath.exp_of_difference(scores, top)
     return top, weight.sum(axis=-1, keepdims=True), weight @ values
 
 

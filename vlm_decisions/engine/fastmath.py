@@ -42,6 +42,15 @@ def exp(x: Array) -> Array:
     return mx.maximum(mx.exp(x) - TINY.item(), 0) if x.dtype == mx.float32 else mx.exp(x)
 
 
+def exp_of_difference(x: Array, top: Array) -> Array:
+    """Return exp(x - top), at least 1e-30; in place where x is NumPy's."""
+    if not isinstance(x, np.ndarray):
+        return exp(x - top)
+    x -= top
+    np.maximum(x, LOG_TINY, out=x)
+    return np.exp(x, out=x)
+
+
 def sigmoid(x: Array) -> Array:
     """Return 1 / (1 + exp(-x))."""
     return _blocks(_sigmoid, x) if _cpu(x) else mx.sigmoid(x)

@@ -39,7 +39,8 @@ class Layout:
     n_commit: tokens that become part of the state. n_trunk: tokens all questions share.
     n_leaf: the questions' own tokens. n_past: tokens already in the state.
     rows, back: see Tree. cos, sin: (M, F) rotary tables in float32. xp: numpy or mlx.core, what the
-    pass computes with. cache: tables that follow from the tree and ``n_commit`` alone.
+    pass computes with. cache: tables that follow from the tree and ``n_commit`` alone. padded:
+    masks made as wide as the keys, for all layers of this pass.
     """
 
     tree: Tree
@@ -53,6 +54,7 @@ class Layout:
     sin: Array
     xp: Any
     cache: dict = field(default_factory=dict)
+    padded: dict = field(default_factory=dict)
 
     @property
     def n_line(self) -> int:
@@ -127,7 +129,7 @@ def make_layout(
 
     The tables it makes are kept with the tree, for the next pass of the same questions.
     """
-    cache = tree.kept.setdefault((xp.__name__, n_commit), {})
+    cache = tree.kept((xp.__name__, n_commit))
     if "rows" not in cache:
         cache["rows"] = tuple(
             Rows(*bucket.shape, xp.array(bucket.index.reshape(-1))) for bucket in tree.buckets

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from .arrays import Array, wide
+from .arrays import Array, evaluate, wide
 from .decoder import Decoder
 
 
@@ -52,11 +52,17 @@ def read(
     answers: Sequence[Sequence[int]],
     depths: Sequence[int],
     traces: Sequence[Array] | None,
+    state: Sequence[Array] = (),
 ) -> list[Readout]:
-    """Read each question's answers from its decision state: hidden (N, D)."""
+    """Read each question's answers from its decision state: hidden (N, D).
+
+    state: arrays that the same pass has made, evaluated together with the answers.
+    """
     width = max(len(ids) for ids in answers)
     padded = np.array([[*ids, *[ids[-1]] * (width - len(ids))] for ids in answers], np.int32)
-    logits = np.array(decoder.answer_logits(hidden, padded)).astype(np.float64)
+    answered = decoder.answer_logits(hidden, padded)
+    evaluate(answered, *(traces or ()), *state)
+    logits = np.array(answered).astype(np.float64)
     out = []
     for i, ids in enumerate(answers):
         row = logits[i, : len(ids)]

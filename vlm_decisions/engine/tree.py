@@ -9,11 +9,14 @@ each row that passes through it, so one of them is read back.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Final
 
 import numpy as np
+
+TABLES_KEPT: Final = 4  # a mask of a long append takes megabytes
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class Tree:
     start of its sequence. n_trunk: R. last: packed index of each sequence's last token.
     paths: packed indices of each sequence's tokens. buckets: the leaf rows.
     back: int32 (M,), where each leaf token is found in the concatenated flattened buckets.
-    kept: what passes have made of it, to be used again.
+    tables: what the last passes made of it, by what they need beside it, to be used again.
     """
 
     ids: np.ndarray
@@ -50,7 +53,7 @@ class Tree:
     paths: tuple[np.ndarray, ...]
     buckets: tuple[Bucket, ...]
     back: np.ndarray
-    kept: dict = field(default_factory=dict, compare=False, repr=False)
+    tables: dict = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def n_leaf(self) -> int:
@@ -74,15 +77,23 @@ class Tree:
 
     def restrict(self, keep: Sequence[int]) -> tuple[Tree, np.ndarray]:
         """Tree of the sequences ``keep`` alone, and each of its tokens' index in this one."""
-        key = ("restrict", *keep)
-        if key in self.kept:
-            return self.kept[key]
+        tables = self.kept(tuple(keep))
+        if "restricted" in tables:
+            return tables["restricted"]
         tree = build_tree([self.ids[self.paths[j]].tolist() for j in keep])
         select = np.zeros(len(tree.ids), dtype=np.int32)
         for new, j in enumerate(keep):
             select[tree.paths[new]] = self.paths[j]
-        self.kept[key] = tree, select
+        tables["restricted"] = tree, select
         return tree, select
+
+    def kept(self, key: Hashable) -> dict:
+        """Return the tables kept under ``key``, to be read and added to; only the last few are."""
+        if key not in self.tables:
+            while len(self.tables) >= TABLES_KEPT:
+                self.tables.pop(next(iter(self.tables)))
+            self.tables[key] = {}
+        return self.tables[key]
 
 
 def build_tree(sequences: Sequence[Sequence[int]]) -> Tree:

@@ -39,8 +39,7 @@ WAIT_S = 10.0
 
 
 def page() -> str:
-    """
-    Return the whole page. Needs ROS and the embedded model.
+    """Return the whole page. Needs ROS and the embedded model.
 
     Raises LookupError for a topic that the node's docstring does not name.
     """

@@ -35,6 +35,7 @@ class NodeState:
     ``refused``: of these, by cause, with ``last_refusal`` the newest reason. ``stamp_offset_s``:
     clock minus the newest header stamp. ``link``: how the image topic is received. ``trouble``: why
     images do not come as they should. ``remark``: what a user should change though they come.
+    ``mark``: what their picture is marked with, or empty.
     ``runtime``: its snapshot, None while not configured. ``wanted_hz``: rate by question id.
     ``by_arrival``: frames are stamped on arrival, not by the header. ``clock_ns``: the clock, 0
     where ``use_sim_time`` is set and nobody publishes ``/clock``. ``conditions``: the camera_* ids
@@ -50,6 +51,7 @@ class NodeState:
     link: Link | None = None
     trouble: str = ""
     remark: str = ""
+    mark: str = ""
     received: int = 0
     refused: Mapping[str, int] = field(default_factory=dict)
     last_refusal: str = ""
@@ -242,6 +244,7 @@ def system_of(node: str, now: NodeState, statuses: Sequence[DiagnosticStatus],
     """Return the state of the node of that fully qualified name, for ``~/statistics``."""
     fields = {
         "node": node, "state": now.state, "failure": now.failure, "topic": now.topic,
+        "mark": now.mark,
         "device": now.engine.get("device", ""), "memory_mb": rss_mb(),
         "statuses": tuple(Status(status.name.partition(": ")[2], _level(status), status.message)
                           for status in statuses)}

@@ -26,7 +26,7 @@ WINDOW_S = 4.0
 """Losses and silence are judged over this long, seconds."""
 
 LOST_SHARE, LOST_LEAST = 0.1, 3
-"""More lost messages than this share, and at least so many in the window, are told."""
+"""Losses are reported above this share, and above so many messages in the window."""
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ class MatchingSubscription:
 
 
 def matching(offered: Iterable[QoSReliabilityPolicy], otherwise: bool = True) -> bool:
-    """Say whether a subscription of publishers that offer this should be reliable."""
+    """Return whether a subscription of publishers that offer this should be reliable."""
     offered = list(offered)
     return all(one == RELIABLE for one in offered) if offered else otherwise
 

@@ -12,7 +12,7 @@ TRANSPORTS = "FASTDDS_BUILTIN_TRANSPORTS"
 
 
 def is_fast_dds() -> bool:
-    """Say whether the middleware of this process is Fast DDS, as it is by default."""
+    """Return whether the middleware of this process is Fast DDS, as it is by default."""
     return os.environ.get("RMW_IMPLEMENTATION", "rmw_fastrtps").startswith("rmw_fastrtps")
 
 

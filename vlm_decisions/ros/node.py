@@ -30,7 +30,7 @@ Publishes:
 Services, each replying ``success`` and a ``message`` that says what was wrong or done:
 
 - ``~/add_question``, ``~/remove_question``, ``~/list_questions``, ``~/save_questions``
-- ``~/ask``: one question about now, not smoothed, without letting it stand.
+- ``~/ask``: one question about now, not smoothed and not added to the standing ones.
 
 Parameters read when the node configures (``ros2 param describe`` tells units and ranges):
 ``model``, ``heads_dir``, ``questions_file``, ``image_transport``, ``reliability``,
@@ -59,7 +59,6 @@ from rclpy.duration import Duration
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 
 from ..decision import UNKNOWN, YES, Decision
-from ..model_scope import OUT_OF_SCOPE
 from ..questions import Question, QuestionError
 from ..runtime.intake import CLOCK_JUMP_NS
 from ..runtime.settings import RuntimeSettings
@@ -271,11 +270,11 @@ class DecisionNode(ParameterRules, LifecycleNode):
         return self._need().questions()
 
     def add_question(self, question: Question, replace: bool) -> str:
-        """Let a question stand; return what was done."""
+        """Add a standing question; return what was done."""
         return self._need().add_question(question, replace)
 
     def remove_question(self, question_id: str) -> str:
-        """Take a standing question away; return what was done."""
+        """Remove a standing question; return what was done."""
         return self._need().remove_question(question_id)
 
     def save_questions(self, path: str) -> str:
@@ -318,8 +317,7 @@ class DecisionNode(ParameterRules, LifecycleNode):
     def _draw(self) -> None:
         if self._images is not None:
             self._outlets.draw(self._images.newest, self._session.questions(),
-                               self.get_clock().now().nanoseconds,
-                               OUT_OF_SCOPE if self._scope.warning else "")
+                               self.get_clock().now().nanoseconds, self._scope.mark)
 
     def _diagnose(self) -> None:
         self._diagnosed_s = time.monotonic()
@@ -346,6 +344,7 @@ class DecisionNode(ParameterRules, LifecycleNode):
             frame_id=images.newest.frame_id if images and images.newest else "",
             link=images.link if images else None, trouble=images.trouble() if images else "",
             remark=(images.hint or self._scope.warning) if images else "",
+            mark=self._scope.mark,
             clock_ns=now_ns,
             received=images.received if images else 0,
             refused=dict(images.refused) if images else {},

@@ -15,7 +15,8 @@ moved to the present, images and truth alike.
 
 Parameters: ``source`` (bag or video), ``topics`` (empty: all images), ``rate`` (2: twice as fast),
 ``loop`` (start again at the end; otherwise the node ends), ``clock``, ``decoded``, ``reliability``
-(reliable or best_effort), ``wait_s`` (for a subscriber of the images, seconds; 0: do not wait).
+(reliable or best_effort), ``wait_s`` (for a subscriber of the images, seconds; 0: do not wait),
+``unseen`` (whether to play where none came; otherwise the node ends with exit code 1).
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ SPECS = (
     Spec("reliability", "reliable", "QoS of the images.", choices=("reliable", "best_effort"),
          read_only=True),
     Spec("wait_s", 30.0, "Seconds to wait for a subscriber.", 0.0, 3600.0, read_only=True),
+    Spec("unseen", True, "Play where nobody subscribes within wait_s; otherwise the node fails.",
+         read_only=True),
 )
 
 TICK_S = 0.002
@@ -70,6 +73,7 @@ class ReplayCamera(ParameterRules, Node):
         self.exit_code = 0  # of the process
         self._stop, self._loop = stop, values["loop"]
         self._rate, self._wait_s = values["rate"], values["wait_s"]
+        self._unseen = values["unseen"]
         self._source = values["source"]
         self._bag: Bag | None = None
         reliability = QoSReliabilityPolicy[values["reliability"].upper()]
@@ -200,6 +204,12 @@ class ReplayCamera(ParameterRules, Node):
         """Start once somebody looks, or has been waited for long enough."""
         looking = any(publisher.get_subscription_count() for publisher in self._pictures)
         if not looking and time.monotonic() - self._began_s < self._wait_s:
+            return False
+        if not looking and not self._unseen:
+            if not self.exit_code:
+                self.get_logger().error(f"nobody subscribed the images within {self._wait_s:g} s")
+            self.exit_code = 1
+            self._stop()
             return False
         self._start(self._now_ns())
         return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rclpy.node import Node
 
-from ..model_scope import scope_warning
+from ..model_scope import OUT_OF_SCOPE, scope_warning
 
 
 class Scope:
@@ -20,6 +20,11 @@ class Scope:
         self._node = node
         self._looks = 0
         self.warning = ""
+
+    @property
+    def mark(self) -> str:
+        """What the picture is marked with, or empty."""
+        return OUT_OF_SCOPE if self.warning else ""
 
     def look(self, topic: str, model: str) -> None:
         """Judge the topic, once it has images; log a warning when it begins to hold."""

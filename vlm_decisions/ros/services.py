@@ -41,10 +41,10 @@ class Backend(Protocol):
         """Return the standing questions."""
 
     def add_question(self, question: Question, replace: bool) -> str:
-        """Let a question stand; return what was done."""
+        """Add a standing question; return what was done."""
 
     def remove_question(self, question_id: str) -> str:
-        """Take a standing question away; return what was done."""
+        """Remove a standing question; return what was done."""
 
     def save_questions(self, path: str) -> str:
         """Write the standing questions; return the file written."""

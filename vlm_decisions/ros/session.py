@@ -136,7 +136,7 @@ class Session:
         return QuestionBook(list(self.questions())).get(question_id)
 
     def add_question(self, question: Question, replace: bool) -> str:
-        """Let a question stand. Raises QuestionError."""
+        """Add a standing question. Raises QuestionError."""
         exists = any(question.id == other.id for other in self.questions())
         if exists and replace:
             said = self._replace(question)
@@ -147,7 +147,7 @@ class Session:
         return f"added '{question.id}'{self._changed()}"
 
     def remove_question(self, question_id: str) -> str:
-        """Take a standing question away; return what was done. Raises QuestionError."""
+        """Remove a standing question; return what was done. Raises QuestionError."""
         self.runtime.remove_question(question_id)
         self._outlets.withdraw(question_id)
         self._gate.undeclare(question_id)
@@ -195,7 +195,7 @@ class Session:
         return self._node.get_clock().now().nanoseconds
 
     def _loaded(self, engine: EngineLike) -> EngineLike:
-        """Keep what diagnostics say of the engine; log what a user should know of it."""
+        """Store the engine's facts for diagnostics; log what a user should know about it."""
         told = {name: getattr(engine, name, None) for name in ("device", "dtype", "checked")}
         self.engine = {name: str(value) for name, value in told.items() if value is not None}
         notes = list(getattr(engine, "remarks", ()))

@@ -1,5 +1,5 @@
 """
-sim_camera: a camera that looks at the simulated desk, and tells what is true.
+sim_camera: a camera that films the simulated desk, and publishes its truth.
 
 Publishes (relative names):
 

@@ -28,7 +28,14 @@ from ..sources.images import compressed_to_rgb, image_to_rgb
 from ..viewer.board import Board
 from ..viewer.complaints import Complaints
 from ..viewer.pictures import Pictures
-from ..viewer.source import CAMERA, DYNAMIC, OVERLAY, PageSourceError, Unavailable
+from ..viewer.source import (
+    CAMERA,
+    DYNAMIC,
+    OVERLAY,
+    PageSourceError,
+    Unavailable,
+    cost_by_length,
+)
 from .convert import decision_from_msg, event_from_msg, question_from_msg, question_to_msg
 from .matching import MatchingSubscription
 from .publishers import latched
@@ -138,11 +145,11 @@ class RosSource:
     # -- what is asked of the node ---------------------------------------------------------------
 
     def add(self, question: Question) -> str:
-        """Let a new question stand. Raises PageSourceError."""
+        """Add a standing question. Raises PageSourceError."""
         return self._reply(self._call(AddQuestion, question=question_to_msg(question)))
 
     def remove(self, question_id: str) -> str:
-        """Take a standing question away. Raises PageSourceError."""
+        """Remove a standing question. Raises PageSourceError."""
         return self._reply(self._call(RemoveQuestion, question_id=question_id))
 
     def change(self, question: Question, changes: Mapping[str, Any]) -> str:
@@ -166,6 +173,10 @@ class RosSource:
         if not reply.success and reply.decision.answer != "unknown":
             raise PageSourceError(reply.message)
         return decision_from_msg(reply.decision)
+
+    def cost(self, question: Question) -> tuple[tuple[int, float] | None, bool]:
+        """Return what a question would cost, estimated: the node tells it of standing ones only."""
+        return cost_by_length(question, self._board.standing(), self._system.costs), True
 
     def _reply(self, reply: Any) -> str:
         if not reply.success:

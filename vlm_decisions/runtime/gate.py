@@ -89,20 +89,24 @@ class Gate:
         """Take an image that arrived at `now_ns`, the camera's state, and what else is wrong."""
         self._arrived_ns, self._stamp_ns = now_ns, frame.stamp_ns
         self._unusable, self._note = health.reason, note
-        self._health_unknown_ns = None
-        return [*self._reporter.report(frame, health, now_ns), *self.refresh(questions, now_ns)]
+        reported: list[Decision] = []
+        if not self._old(now_ns)[1]:  # else the camera's state was that, and is not known now
+            self._health_unknown_ns = None
+            reported = self._reporter.report(frame, health, now_ns)
+        return [*reported, *self.refresh(questions, now_ns)]
 
     def refused(self, reason: str, now_ns: int) -> None:
-        """Take that an image arrived at `now_ns` and cannot be used."""
+        """Record that an image which cannot be used arrived at `now_ns`."""
         self._refusal = reason, now_ns
 
     def refresh(self, questions: Collection[Question], now_ns: int) -> list[Decision]:
-        """Say `unknown` of what has no fresh answer: at once, then at a slow rate."""
+        """Answer `unknown` where there is no fresh answer: at once, then at a slow rate."""
         out: list[Decision] = []
         absent = self._absent(now_ns)
-        if absent and self._waited(self._health_unknown_ns, now_ns):
+        unseen = absent or self._old(now_ns)[1]
+        if unseen and self._waited(self._health_unknown_ns, now_ns):
             self._health_unknown_ns = now_ns
-            out += self._reporter.unknown(absent, now_ns)
+            out += self._reporter.unknown(unseen, now_ns, NO_IMAGE if absent else STALE)
         status, condition = self.cause(now_ns)
         if condition:
             self._clear_since_ns = None
@@ -201,13 +205,20 @@ class Gate:
         reason, refused_ns = self._refusal
         return f": {reason}" if 0 <= now_ns - refused_ns <= self._max_age_ns else ""
 
-    def _misplaced(self, now_ns: int) -> Cause:
+    def _old(self, now_ns: int) -> Cause:
         age_ns = now_ns - self._stamp_ns
-        if age_ns > self._max_age_ns:
-            silent_ns = now_ns - self._arrived_ns
-            if silent_ns > age_ns / 2:  # it was young when it came
-                return NO_IMAGE, self._silence(silent_ns, now_ns)
-            return STALE, f"the newest image is {age_ns / NS:.1f} s old"
+        if age_ns <= self._max_age_ns:
+            return OK, ""
+        silent_ns = now_ns - self._arrived_ns
+        if silent_ns > age_ns / 2:  # it was young when it came
+            return NO_IMAGE, self._silence(silent_ns, now_ns)
+        return STALE, f"the newest image is {age_ns / NS:.1f} s old"
+
+    def _misplaced(self, now_ns: int) -> Cause:
+        old = self._old(now_ns)
+        if old[1]:
+            return old
+        age_ns = now_ns - self._stamp_ns
         if age_ns < -self._max_age_ns and now_ns == 0:
             return STALE, "the clock stands at 0: simulated time has not begun"
         if age_ns < -self._max_age_ns:
@@ -219,7 +230,7 @@ class Gate:
         return f"the evidence is {age_ns / NS:.1f} s old" if age_ns > self._max_age_ns else ""
 
     def _overdue(self, question: Question, now_ns: int) -> str:
-        """Return what to say of a question whose answers have stopped coming, else empty."""
+        """Return the reason if the answers to a question have stopped, else empty."""
         since_ns = max(
             self._smoother.evidence(question.id).t_end_ns,
             self._added_ns.get(question.id, 0),

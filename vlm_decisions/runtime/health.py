@@ -1,5 +1,5 @@
 """
-Tier 0: is the camera fit to be asked about? Checked on every frame, before anything else.
+Tier 0: can questions about the camera's images be answered? Checked on every frame, first.
 
 A monitor keeps the camera's state, a reporter makes decisions of it: on each change, and at a
 modest rate in between. Each measure is content-independent as far as one image allows, works on a
@@ -25,7 +25,7 @@ DARK, BRIGHT, BLURRED, FROZEN, OCCLUDED = HEALTH_IDS
 ENTER, EXIT = 0.65, 0.35
 
 #: Smoothed probability from which, and down to which, a condition makes the camera unusable.
-#: A dark or soft image is reported (`yes`) well before it is worth nothing.
+#: A dark or blurred image is reported (`yes`) well before it is unusable.
 UNUSABLE_ENTER = {DARK: 0.997, BRIGHT: 0.9, BLURRED: 0.97, FROZEN: ENTER, OCCLUDED: 0.9}
 UNUSABLE_EXIT = {DARK: 0.99, BRIGHT: 0.8, BLURRED: 0.9, FROZEN: EXIT, OCCLUDED: 0.7}
 
@@ -94,7 +94,7 @@ class HealthMonitor:
 
     @property
     def usable(self) -> bool:
-        """False where answers about these frames would say nothing of the world."""
+        """False if answers about these frames would have no meaning."""
         return not self.unusable
 
     @property
@@ -165,11 +165,11 @@ class HealthReporter:
                 )
         return out
 
-    def unknown(self, reason: str, now_ns: int) -> list[Decision]:
+    def unknown(self, reason: str, now_ns: int, status: str = NO_IMAGE) -> list[Decision]:
         """Return that nothing is known of the camera any more, for `reason`."""
         self._reported_ns.clear()
         return [
-            self._decision(name, UNKNOWN, math.nan, math.nan, now_ns, now_ns, reason)
+            self._decision(name, UNKNOWN, math.nan, math.nan, now_ns, now_ns, reason, status)
             for name in HEALTH_IDS
         ]
 
@@ -182,6 +182,7 @@ class HealthReporter:
         began_ns: int,
         now_ns: int,
         reason: str = "",
+        status: str = OK,
     ) -> Decision:
         changed = answer != self.answers.get(name)
         if changed:
@@ -204,7 +205,7 @@ class HealthReporter:
             model="",
             frame_id=self._last.frame_id if self._last else "",
             reason=reason,
-            status=NO_IMAGE if answer == UNKNOWN else OK,
+            status=status,
             t_asked_ns=0 if answer == UNKNOWN else stamp_ns,
         )
 

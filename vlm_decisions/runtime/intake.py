@@ -51,7 +51,7 @@ class Intake:
     Frames in, groups out, oldest dropped first. Thread-safe.
 
     `generation` counts the runs of frame time: it changes when image time or the clock goes
-    backwards, and whatever was seen before is then worth nothing. `changed` is the condition to
+    backwards, and earlier evidence is then invalid. `changed` is the condition to
     wait on; it is notified when a group is queued.
 
     A group is queued before its newest frame has been through Tier 0, so that the vision encoder

@@ -33,7 +33,7 @@ class DecisionLog:
     def __init__(
         self, path: str | os.PathLike, *, max_bytes: int = 50_000_000, keep: int = 5
     ) -> None:
-        """Open or create the file. Raises RecordError, and ValueError for senseless limits."""
+        """Open or create the file. Raises RecordError, and ValueError for limits without sense."""
         if max_bytes < 1 or keep < 0:
             raise ValueError("max_bytes must be above 0 and keep not below 0")
         self.path = Path(path)

@@ -1,4 +1,4 @@
-"""Saying the same thing only now and then."""
+"""Limit how often the same message is given."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ MOST_KEYS = 1000  # messages that carry numbers are each new
 
 
 class Throttle:
-    """Lets each key pass at most once in `every_s` seconds of a steady clock."""
+    """Lets each key pass at most once in `every_s` seconds of a monotonic clock."""
 
     def __init__(self, every_s: float, clock_s: Callable[[], float] = time.monotonic) -> None:
         """Let every key pass the first time."""

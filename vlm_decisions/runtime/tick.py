@@ -405,7 +405,7 @@ class Processor:
         try:
             probabilities = calibrated(question, readout.logits)
         except (TypeError, ValueError) as error:
-            return Result(question, evidence, reason=f"the model's output is not numbers: {error}")
+            return Result(question, evidence, reason=f"the model's output is not valid: {error}")
         if not all(map(math.isfinite, probabilities)):
             return Result(question, evidence, reason="the model's output is not finite")
         try:

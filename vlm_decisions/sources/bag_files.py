@@ -1,5 +1,4 @@
-"""
-One storage file of a bag (mcap, sqlite3, ROS 1): its topics and its messages, undecoded.
+"""One storage file of a bag (mcap, sqlite3, ROS 1): its topics and its messages, undecoded.
 
 What a file is, is told from its first bytes, not from its name; one whose first bytes are damaged
 is told from what is left of them, or from its name, and refused. Every fault ends as a BagError
@@ -45,8 +44,7 @@ class BagError(ValueError):
 
 @dataclass(frozen=True)
 class Topic:
-    """
-    A topic of a bag: `type` as in ROS 2 (`sensor_msgs/msg/Image`).
+    """A topic of a bag: `type` as in ROS 2 (`sensor_msgs/msg/Image`).
 
     `count`: messages it declares to hold, None where it does not say. `encoding`: `cdr`, `ros1`,
     or what else its messages are.
@@ -85,8 +83,7 @@ class StorageFile(Protocol):
 
 
 def open_file(path: Path, *, partial: bool = False, shown: Path | None = None) -> StorageFile:
-    """
-    Return a storage file by its content. Raises BagError.
+    """Return a storage file by its content. Raises BagError.
 
     `partial`: what is whole in a file that is cut off is read, instead of refusing it. `shown`:
     the name for errors, where the file was unpacked to another place.
@@ -103,8 +100,7 @@ def open_file(path: Path, *, partial: bool = False, shown: Path | None = None) -
 
 
 def file_kind(path: Path) -> str:
-    """
-    Return `mcap`, `sqlite3`, `ros1`, `zstd`, or an empty string for what is no bag.
+    """Return `mcap`, `sqlite3`, `ros1`, `zstd`, or an empty string for what is no bag.
 
     Raises BagError for a file that cannot be read, is empty, or is a bag with a damaged header.
     """
@@ -147,8 +143,7 @@ def unpack(packed: IO[bytes], unpacked: IO[bytes]) -> bool:
 
 
 class McapFile:
-    """
-    An mcap file, read from its beginning to its end, with or without an index.
+    """An mcap file, read from its beginning to its end, with or without an index.
 
     A recorder that was killed leaves no index and no footer: such a file is read whole. One that
     ends in the middle of a record is cut off, which is an error unless `partial`.
@@ -363,8 +358,7 @@ def check_count(path: Path, what: str, declared: int, read: int) -> None:
 
 @contextmanager
 def faults(path: Path, unpacked: Path | None = None) -> Iterator[None]:
-    """
-    Turn whatever damaged data makes a library raise into a BagError that names the file.
+    """Turn whatever damaged data makes a library raise into a BagError that names the file.
 
     `unpacked`: where its contents really lie, which means nothing to a reader.
     """

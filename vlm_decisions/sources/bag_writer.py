@@ -12,8 +12,7 @@ from .bag_files import BagError
 
 
 class BagWriter:
-    """
-    A new bag, written until it is closed. Raises BagError; a folder that exists is left alone.
+    """A new bag, written until it is closed. Raises BagError; a folder that exists is left alone.
 
     Topics are declared as they are first written to.
     """

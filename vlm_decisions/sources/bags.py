@@ -1,5 +1,4 @@
-"""
-Bags as a camera: images and the truth of a recording, from every kind of bag.
+"""Bags as a camera: images and the truth of a recording, from every kind of bag.
 
     for frame in read_images("my_bag"): ...
 
@@ -49,15 +48,13 @@ SUFFIXES = (".mcap", ".db3", ".mcap.zstd", ".db3.zstd")
 
 
 class Bag:
-    """
-    A bag, open for reading. Close it, or use it in a `with` (file compression unpacks to disk).
+    """A bag, open for reading. Close it, or use it in a `with` (file compression unpacks to disk).
 
     `topics` lists what is there. Raises BagError.
     """
 
     def __init__(self, path: str | Path, *, partial: bool = False) -> None:
-        """
-        Find and open the files of the bag.
+        """Find and open the files of the bag.
 
         `path`: a folder with rosbag2 storage files, one such file, or a ROS 1 bag. `partial`:
         read what is whole of a file that is cut off, and of a bag that misses some.
@@ -78,8 +75,7 @@ class Bag:
             raise BagError(f"{self.path}: the bag is empty: it holds no topic")
 
     def messages(self, topics: Collection[str]) -> Iterator[Raw]:
-        """
-        Yield the undecoded messages of these topics, file after file.
+        """Yield the undecoded messages of these topics, file after file.
 
         Raises BagError: also at the end, if fewer were read than the bag declares, and where the
         messages of a topic are not those of ROS.
@@ -150,8 +146,7 @@ class Bag:
 
     def images(self, topic: str | None = None, *, stamps: str = "header",
                value_range: tuple[int, int] = FULL_RANGE) -> Iterator[Frame]:
-        """
-        Yield the images as frames, `received_ns` being their time of recording.
+        """Yield the images as frames, `received_ns` being their time of recording.
 
         `stamps`: `header`, or `arrival` for the time of recording. `value_range`: of 16-bit images,
         the values that become 0 and 255. Raises BagError for the first image that cannot be

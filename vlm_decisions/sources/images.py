@@ -1,5 +1,4 @@
-"""
-Turn ``sensor_msgs`` images into uint8 RGB arrays, or refuse them by name.
+"""Turn ``sensor_msgs`` images into uint8 RGB arrays, or refuse them by name.
 
 Every encoding of ``sensor_msgs/image_encodings.hpp`` is either converted so that each pixel is
 right, or refused with a reason that says what to do instead:
@@ -57,8 +56,7 @@ SUPPORTED = (*(f"{order}{bits}" for order in (*_SWAP, "mono") for bits in (8, 16
 
 def image_to_rgb(msg: Any, *, max_pixels: int = MAX_PIXELS,
                  value_range: tuple[int, int] = FULL_RANGE) -> np.ndarray:
-    """
-    Convert a ``sensor_msgs/Image`` to a contiguous uint8 array (height, width, 3), RGB.
+    """Convert a ``sensor_msgs/Image`` to a contiguous uint8 array (height, width, 3), RGB.
 
     ``value_range``: of 16-bit images, the values that become 0 and 255. Of an rgb8 image without
     padding the result is a read-only view of the message's data: rclpy makes a message for each
@@ -105,8 +103,7 @@ def image_to_rgb(msg: Any, *, max_pixels: int = MAX_PIXELS,
 
 def compressed_to_rgb(msg: Any, *, max_pixels: int = MAX_PIXELS,
                       value_range: tuple[int, int] = FULL_RANGE) -> np.ndarray:
-    """
-    Decode a ``sensor_msgs/CompressedImage`` (JPEG or PNG) to uint8 (height, width, 3), RGB.
+    """Decode a ``sensor_msgs/CompressedImage`` (JPEG or PNG) to uint8 (height, width, 3), RGB.
 
     ``value_range``: of 16-bit PNGs, the values that become 0 and 255. EXIF orientation is ignored,
     as ROS camera images are never rotated by their metadata. Raises ImageError for other formats,
@@ -129,8 +126,7 @@ def compressed_to_rgb(msg: Any, *, max_pixels: int = MAX_PIXELS,
 
 
 def range_hint(msg: Any, value_range: tuple[int, int] = FULL_RANGE) -> str:
-    """
-    Return a hint where a 16-bit image uses little of its range, or an empty string.
+    """Return a hint where a 16-bit image uses little of its range, or an empty string.
 
     Takes either message, of which the conversion has succeeded; costs about as much.
     """

@@ -36,8 +36,7 @@ class Reader(Protocol):
     """One connection to a camera, until it fails."""
 
     def frames(self) -> Iterator[tuple[Callable[[], np.ndarray], float | None]]:
-        """
-        Yield frames as they come: what returns the picture, and its time on the camera's clock.
+        """Yield frames as they come: what returns the picture, and its time on the camera's clock.
 
         Ends, or raises SourceError, when the connection is lost.
         """
@@ -47,13 +46,12 @@ class Reader(Protocol):
 
 
 class LiveSource:
-    """
-    The newest frame of a camera, whose connection is made anew whenever it is lost.
+    """The newest frame of a camera, whose connection is made anew whenever it is lost.
 
-    Times are seconds since the source was opened, of the moment at which a frame was taken as far
-    as that can be told: by the camera's own clock, set by the frame that came with the least delay.
-    A frame that waited on its way is as old as it is. `trouble` says what is wrong now. Raises
-    SourceError where the camera cannot be opened at first.
+    Times are seconds of this machine's steady clock (`time.monotonic`), of the moment at which a
+    frame was taken as far as that can be told: by the camera's own clock, set by the frame that
+    came with the least delay. A frame that waited on its way is as old as it is. `trouble` says
+    what is wrong now. Raises SourceError where the camera cannot be opened at first.
     """
 
     ended = False
@@ -67,15 +65,13 @@ class LiveSource:
         self._newest: tuple[Callable[[], np.ndarray], float] | None = None
         self._changed = threading.Condition()
         self._stop = threading.Event()
-        self._start_s = time.monotonic()
         reader = connect(OPEN_S)
         self._thread = threading.Thread(target=self._read, args=(reader,), name="camera",
                                         daemon=True)
         self._thread.start()
 
     def next(self, from_s: float = 0.0) -> tuple[np.ndarray, float] | None:
-        """
-        Return the newest frame not yet returned: (uint8 RGB (H, W, 3), seconds).
+        """Return the newest frame not yet returned: (uint8 RGB (H, W, 3), seconds).
 
         None where none came within WAIT_S. What came in between is passed over.
         """
@@ -109,7 +105,7 @@ class LiveSource:
                         break
                     failures, self.trouble = 0, ""
                     with self._changed:
-                        self._newest = picture, t_s - self._start_s
+                        self._newest = picture, t_s
                         self._changed.notify_all()
                 else:
                     raise SourceError(f"{self.name}: the stream ended")

@@ -1,5 +1,4 @@
-"""
-Decode JPEG and PNG data whole, or refuse it with the reason. Nothing is written to stderr.
+"""Decode JPEG and PNG data whole, or refuse it with the reason. Nothing is written to stderr.
 
 A camera's JPEG that lost part of its data still decodes: the decoder fills the rest with grey and
 only warns. Such a warning is an error here, unless it concerns nothing that is shown (metadata, a
@@ -37,8 +36,7 @@ _EXIF_ORIENTATION = 0x0112
 
 
 class ImageError(ValueError):
-    """
-    An image that cannot be used.
+    """An image that cannot be used.
 
     ``cause`` is one short word for counting: ``encoding``, ``size``, ``data`` or ``format`` (and,
     of a message's header, ``stamp`` or ``frame_id``).
@@ -50,8 +48,7 @@ class ImageError(ValueError):
 
 
 def decode_picture(data: bytes, *, max_pixels: int = MAX_PIXELS) -> np.ndarray:
-    """
-    Decode JPEG or PNG data to (height, width) grey or (height, width, 3) RGB.
+    """Decode JPEG or PNG data to (height, width) grey or (height, width, 3) RGB.
 
     The array is uint8, or uint16 for a PNG of 16 bits. Alpha is dropped, EXIF orientation is not
     applied. The size is read from the file's header and checked before any pixel is decoded. Raises
@@ -66,8 +63,7 @@ def decode_picture(data: bytes, *, max_pixels: int = MAX_PIXELS) -> np.ndarray:
 
 def read_picture(path: Path, *, max_pixels: int = MAX_PIXELS,
                  value_range: tuple[int, int] = FULL_RANGE) -> np.ndarray:
-    """
-    Read a picture file (JPEG, PNG, or what else Pillow reads) as uint8 (height, width, 3) RGB.
+    """Read a picture file (JPEG, PNG, or what else Pillow reads) as uint8 (height, width, 3) RGB.
 
     It is upright: the EXIF orientation is applied. Raises ImageError, also where the file cannot
     be read.
@@ -101,8 +97,7 @@ def read_picture(path: Path, *, max_pixels: int = MAX_PIXELS,
 
 
 def to_rgb(pixels: np.ndarray, value_range: tuple[int, int] = FULL_RANGE) -> np.ndarray:
-    """
-    Return a grey or RGB array of 8 or 16 bits as uint8 (height, width, 3).
+    """Return a grey or RGB array of 8 or 16 bits as uint8 (height, width, 3).
 
     16 bits are scaled so that `value_range` becomes 0 to 255, rounded to the nearest and clipped.
     """
@@ -168,7 +163,7 @@ def _decoded(data: bytes, space: str, *, strict: bool) -> np.ndarray:
 def _harmless(warning: str, data: bytes) -> bool:
     """Whether a warning of a JPEG without metadata leaves every pixel as it was sent."""
     stray = _STRAY.search(warning)
-    if stray is None or int(stray[2], 16) != 0xD9:
+    if stray is None or 0xD0 <= int(stray[2], 16) <= 0xD7:  # between restarts, data is missing
         return False
     count, end = int(stray[1]), data.rfind(b"\xff\xd9")
     return count <= MAX_STRAY or len(set(data[end - count:end])) == 1  # one byte: padding
@@ -179,8 +174,7 @@ def _reason(error: ValueError) -> str:
 
 
 def _jpeg_segments(data: bytes) -> tuple[list[bytes], int]:
-    """
-    Return the segments of a JPEG's header, its last one being the scan's, and where that ends.
+    """Return the segments of a JPEG's header, its last one being the scan's, and where that ends.
 
     Raises ImageError for what would not decode whole.
     """
@@ -268,8 +262,7 @@ def _decode_png(data: bytes, max_pixels: int) -> np.ndarray:
 
 
 def _png_chunks(data: bytes) -> list[tuple[bytes, bytes]]:
-    """
-    Return the chunks (kind, content) of a PNG up to its end, the header first.
+    """Return the chunks (kind, content) of a PNG up to its end, the header first.
 
     Raises ImageError for one that is cut off, or whose checksum is wrong where it matters.
     """

@@ -47,8 +47,7 @@ def open_recording(
     ignore_unknown: bool = False,
     limit_s: float | None = None,
 ) -> Iterator[ReplaySource]:
-    """
-    Open a bag or video with its truth, checked against the questions.
+    """Open a bag or video with its truth, checked against the questions.
 
     `truth`: a file, or a topic of the bag; None finds the bag's own. `topic`: of the images.
     `limit_s`: play only so many seconds. Raises BagError, SourceError, TruthError.
@@ -100,8 +99,7 @@ def _check_clocks(bag: Bag, topic: str, stamps: str, truth: Truth) -> None:
 
 
 def video_frames(path: str | Path, first_ns: int = VIDEO_FIRST_NS) -> Iterator[Frame]:
-    """
-    Yield a video's frames, on its own time from `first_ns` on.
+    """Yield a video's frames, on its own time from `first_ns` on.
 
     Raises SourceError, also at the end of a video of which some frames could not be read: what is
     made of its frames would pass for the whole.

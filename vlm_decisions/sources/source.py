@@ -14,8 +14,7 @@ __all__ = ["Source", "SourceError", "open_source"]
 
 
 class Source(Protocol):
-    """
-    Where frames come from.
+    """Where frames come from.
 
     `ended`: no more will come. `shortfall`: after the end, what of it could not be read.
     """
@@ -24,10 +23,10 @@ class Source(Protocol):
     shortfall: str
 
     def next(self, from_s: float = 0.0) -> tuple[np.ndarray, float] | None:
-        """
-        Return (uint8 RGB (H, W, 3), time in seconds), of a time from `from_s` on.
+        """Return (uint8 RGB (H, W, 3), time in seconds), of a time from `from_s` on.
 
-        None where there is none: at the end, or of a live camera for now.
+        Times of a file begin at 0, those of a live camera are on the steady clock. None where
+        there is none: at the end, or of a live camera for now.
         """
 
     def __iter__(self) -> Iterator[tuple[np.ndarray, float]]:

@@ -27,8 +27,7 @@ class SourceError(ValueError):
 
 
 class VideoFile:
-    """
-    A video file that FFmpeg decodes, rotated upright.
+    """A video file that FFmpeg decodes, rotated upright.
 
     Times are the file's own presentation times in seconds, 0 at its beginning, made to rise where
     it has none (raw streams) or repeats them (damaged ones). A frame that cannot be decoded is left
@@ -64,8 +63,7 @@ class VideoFile:
         self.ended = False
 
     def next(self, from_s: float = 0.0) -> tuple[np.ndarray, float] | None:
-        """
-        Return (uint8 RGB (H, W, 3), presentation time in seconds), or None at the end.
+        """Return (uint8 RGB (H, W, 3), presentation time in seconds), or None at the end.
 
         Frames before `from_s` are passed over, which costs less than to convert them.
         """

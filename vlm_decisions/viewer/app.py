@@ -8,7 +8,7 @@ The web application: the page, its live connection, and the requests it makes.
 - `GET /api/decisions.csv`, `.jsonl`, `/api/events.csv`, `.jsonl`, `/api/questions.yaml`: to save.
 - `POST /api/questions` {text, kind, options, id}, `PATCH /api/questions/<id>`
   {text, options, rate_hz, enter, exit, ema}, `DELETE /api/questions/<id>`, `POST /api/ask`
-  {text, options}.
+  {text, options}, `POST /api/cost` {text, kind, options, id}.
 
 Requests and replies are JSON; a refusal is `{"error": why, "field": which}`.
 """
@@ -83,6 +83,7 @@ class ViewerApp:
                 Route("/api/questions/{id}", self._answering(self._change), methods=["PATCH"]),
                 Route("/api/questions/{id}", self._answering(self._remove), methods=["DELETE"]),
                 Route("/api/ask", self._answering(self._ask), methods=["POST"]),
+                Route("/api/cost", self._answering(self._cost), methods=["POST"]),
                 WebSocketRoute("/live", self._live),
                 Mount("/static", StaticFiles(directory=self._static)),
             ],
@@ -154,6 +155,16 @@ class ViewerApp:
             "answer": decision.answer, "p": finite(decision.p), "reason": decision.reason,
             "options": list(decision.options), "age": finite(age_s) if age_s else None,
             "probabilities": [finite(p) for p in decision.probabilities if math.isfinite(p)]})
+
+    async def _cost(self, request: Request) -> Response:
+        body = await _body(request)
+        try:
+            question = new_question(body, ())
+        except QuestionError:  # half written: what is wrong with it is said when it is added
+            return JSONResponse({"tokens": None, "ms": None, "estimated": False})
+        cost, estimated = await self._act(self._source.cost, question)
+        tokens, ms = (None, None) if cost is None else (cost[0], finite(cost[1]))
+        return JSONResponse({"tokens": tokens, "ms": ms, "estimated": estimated})
 
     async def _act(self, act: Callable[..., Any], *args: Any) -> Any:
         """Call the source, which blocks, in a thread."""

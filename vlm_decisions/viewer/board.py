@@ -149,7 +149,7 @@ class Board:
             self._system_version = self._next()
 
     def link(self, ok: bool, message: str) -> None:
-        """Take whether there is a system to be seen, and what to say of it."""
+        """Record whether the system can be reached, and the message about it."""
         with self._lock:
             link = {"ok": ok, "message": message}
             if link != self._link:
@@ -291,7 +291,7 @@ class Board:
     def _answer_event(self, before: Decision, now: Decision) -> None:
         name = now.question_id
         if now.tier == TIER_HEALTH and name.startswith(RESERVED_PREFIX):
-            if UNKNOWN not in (before.answer, now.answer):  # that is told by the questions
+            if UNKNOWN not in (before.answer, now.answer):  # that is shown by the questions
                 bad = now.answer == YES
                 self._add_event("camera", name, "began" if bad else "ended",
                                 "warn" if bad else "good")

@@ -109,13 +109,13 @@ class RuntimeSource:
     # -- what is asked of it ---------------------------------------------------------------------
 
     def add(self, question: Question) -> str:
-        """Let a new question stand. Raises QuestionError."""
+        """Add a standing question. Raises QuestionError."""
         self._runtime.add_question(question)
         self._announce()
         return f"added '{question.id}'"
 
     def remove(self, question_id: str) -> str:
-        """Take a standing question away. Raises QuestionError."""
+        """Remove a standing question. Raises QuestionError."""
         self._runtime.remove_question(question_id)
         self._announce()
         return f"removed '{question_id}'"
@@ -129,6 +129,11 @@ class RuntimeSource:
     def ask(self, question: Question, timeout_s: float) -> Decision:
         """Answer one question about now."""
         return self._runtime.ask(question, timeout_s)
+
+    def cost(self, question: Question) -> tuple[tuple[int, float] | None, bool]:
+        """Return what a question would cost, None while the model loads."""
+        cost = self._runtime.cost(question)
+        return (None if cost is None else (cost.tokens, cost.ms)), False
 
     def watch(self, channels: frozenset[str]) -> None:
         """Do nothing: frames are at hand, and Pictures drops what nobody watches."""

@@ -14,6 +14,9 @@ from ..runtime.system import System
 STRAIN_S = 5.0
 """Groups that were dropped, or questions put off, count as overload for this long, seconds."""
 
+DEAREST = 3
+"""So many of the questions that cost most are named."""
+
 LIVE, LOADING, STOPPED, FAILED = "live", "loading", "stopped", "failed"
 NO_NODE, NO_CAMERA, UNUSABLE = "no_node", "no_camera", "unusable"
 OVERLOADED, UNKNOWN = "overloaded", "unknown"
@@ -51,7 +54,7 @@ class Strain:
         """Take the newest totals."""
         last, self._last = self._last, system
         if last is None or last.node != system.node or not last.counts:
-            return  # totals of another run say nothing of now
+            return  # totals of another run
         if any(system.dropped.get(cause, 0) > last.dropped.get(cause, 0) for cause in _DROPPED):
             self._dropped_s = now_s
         if system.counts.get("skipped", 0) > last.counts.get("skipped", 0):
@@ -94,9 +97,10 @@ def state_of(link: Mapping[str, Any], system: System, reasons: Mapping[str, str]
                      _reported(system, "camera") or "Look at the picture: the camera's view, its "
                      "light and its lens, or its clock.")
     slow = total is not None and total.p50 > system.group_ms
-    if dropped or (reasons and (put_off or slow)):
+    if system.overload or dropped or (reasons and (put_off or slow)):
         label = f"Overloaded, {unknown}" if reasons else "Overloaded"
-        return PageState(OVERLOADED, label, _work(system), _lighter(system))
+        return PageState(OVERLOADED, label, _sentence(system.overload) if system.overload
+                     else _work(system), _lighter(system))
     if reasons:
         which = "" if len(reasons) == count else "Choose 'Unknown first' to see which: "
         return PageState(UNKNOWN, unknown, _why(list(reasons.values())),
@@ -152,10 +156,14 @@ def _work(system: System) -> str:
 def _lighter(system: System) -> str:
     ms = {name: system.tick_ms[name].p50 for name in ("vision", "append", "ask")
           if name in system.tick_ms}
-    if ms and max(ms, key=ms.get) == "vision":
+    if ms and max(ms, key=ms.get) == "vision" and not system.overload:
         return ("The vision encoder takes most of it: use a smaller pixel_budget or a lower "
                 "sample_hz.")
-    return "Lower the questions' rates, ask fewer or shorter ones, or choose a lower sample_hz."
+    dearest = sorted(((ms, tokens, name) for name, (tokens, ms) in system.costs.items()
+                      if ms > 0), reverse=True)[:DEAREST]
+    named = ", ".join(f"{name} ({tokens} tokens, {ms:.0f} ms)" for ms, tokens, name in dearest)
+    return ("Lower the questions' rates, ask fewer or shorter ones, or choose a lower sample_hz."
+            + (f" The dearest: {named}." if named else ""))
 
 
 def _reported(system: System, name: str) -> str:

@@ -17,6 +17,7 @@ import mlx.core as mx
 import numpy as np
 
 from ...engine import blas
+from ...engine.arrays import evaluate
 from ...engine.engine import Engine
 from ...engine.readout import Query
 from ...engine.stream import Stream
@@ -146,7 +147,8 @@ def bench_engine(
             label = f"round {i} of {repeat}" if i else "warm-up"
             say(f"{label}, {n} questions: {time.perf_counter() - started:.0f} s since the start")
     held = baselines.cache_bytes(caches)
-    results = [_row(clock, case, measured, held) for case in cases.values()]
+    peak = gemm_peak(engine)
+    results = [_row(clock, case, measured, held, peak) for case in cases.values()]
     for row in results:
         say(_line(shape, row))
     out = {
@@ -156,6 +158,7 @@ def bench_engine(
         "blas": blas.ensure().path,
         "threads": blas.threads(),
         "rounds": repeat,
+        "gemm_peak": peak,
         "results": results,
     }
     if with_blas:
@@ -191,10 +194,24 @@ def _agree(shared: Sequence, *others: Sequence) -> None:
                 raise RuntimeError(f"the ways disagree by {worst:.1e} in a probability")
 
 
-def _row(clock: _Clock, case: baselines.Case, measured: int, held: int) -> dict[str, Any]:
+def gemm_peak(engine: Engine, size: int = 1536, repeat: int = 5) -> float:
+    """Return operations a second of the best of some square products, as the engine makes them."""
+    xp, dtype = engine.decoder.xp, engine.decoder.dtype
+    a = xp.array(np.random.default_rng(0).standard_normal((size, size)).astype(np.float32))
+    a, best = a.astype(dtype), float("inf")
+    for _ in range(repeat):
+        start = time.perf_counter()
+        evaluate(a @ a)
+        best = min(best, time.perf_counter() - start)
+    return 2.0 * size**3 / best
+
+
+def _row(
+    clock: _Clock, case: baselines.Case, measured: int, held: int, peak: float
+) -> dict[str, Any]:
     """One number of questions: times, memory, tokens and operations of each way.
 
-    held: bytes of the prefix's caches.
+    held: bytes of the prefix's caches. peak: operations a second of a square product.
     """
     n = len(case.queries)
     times = n / measured
@@ -226,6 +243,7 @@ def _row(clock: _Clock, case: baselines.Case, measured: int, held: int) -> dict[
         },
         "tokens": work.tokens,
         "flops": work.flops,
+        "peak_fraction": {way: work.flops[way] / seconds[way] / peak for way in work.flops},
         "speedup": speedup,
         "tick_seconds": tick_s,
         "tick_speedup": seconds["independent"] / tick_s,
@@ -244,6 +262,7 @@ def _line(shape: str, row: dict[str, Any]) -> str:
         f"{shape} {row['questions']:3} questions: "
         + "  ".join(f"{key} {value:.3f} s" for key, value in row["seconds"].items())
         + f"\n    speed-up {row['speedup']:.1f} (bound {row['flop_bound']:.1f})"
+        f"  of the GEMM peak {row['peak_fraction']['shared']:.2f}"
         f"  tick {row['tick_speedup']:.1f}"
         f"  by sharing alone {row['sharing_speedup']:.1f} ({row['sharing_fraction']:.2f} of the"
         f" bound)\n    extra memory {memory['shared'] / 1e6:.1f} MB,"

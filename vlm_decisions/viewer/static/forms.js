@@ -2,9 +2,11 @@
 
 import { $, say } from "./dom.js";
 import { lines } from "./copy.js";
-import { probability } from "./format.js";
+import { milliseconds, probability } from "./format.js";
 import { request } from "./live.js";
 import { Thresholds } from "./thresholds.js";
+
+const COST_MS = 400;
 
 // What the page calls the fields of a question.
 const WORDS = {
@@ -61,6 +63,13 @@ function result(text, level = "good") {
   say($("ask-result"), text);
 }
 
+function costs({ tokens, ms, estimated }) {
+  if (tokens == null) return "";
+  if (tokens === 0) return "A head answers it: it costs next to nothing.";
+  return `${estimated ? "About " : ""}${tokens} tokens${ms == null ? "" : `, ${milliseconds(ms)} each time`}`
+    + (estimated ? ", judged by its length." : ".");
+}
+
 /** Set up the form; returns what forgets its messages. */
 export function askForm() {
   const form = $("ask");
@@ -109,6 +118,21 @@ export function askForm() {
       else result(`${reply.answer}, probability ${probability(reply.p)}`);
     });
   });
+
+  // What the question would cost, while it is being written.
+  let timer = null;
+  form.addEventListener("input", () => {
+    clearTimeout(timer);
+    timer = setTimeout(async () => {
+      const body = { text: form.elements.text.value, kind: form.elements.kind.value };
+      if (choice()) body.options = listed(form.elements.options);
+      if (form.elements.id.value.trim()) body.id = form.elements.id.value.trim();
+      const complete = body.text.trim() && (!choice() || body.options.length > 1);
+      const cost = complete ? await request("POST", "/api/cost", body).catch(() => null) : null;
+      say($("ask-cost"), cost ? costs(cost) : "");
+    }, COST_MS);
+  });
+  form.addEventListener("reset", () => say($("ask-cost"), ""));
 
   // Enter sends, as in a search box; Shift+Enter makes a line.
   form.elements.text.addEventListener("keydown", (event) => {

@@ -52,6 +52,7 @@ const live = new Live({
     if (message.system) {
       system = message.system;
       drawSystem(system);
+      table.costs(system.costs);
       say($("mark"), system.mark);
       $("mark").hidden = !system.mark;
     }

@@ -135,10 +135,11 @@ class Row {
     });
   }
 
-  /** Show what the question costs: {tokens, ms}, or nothing where that is not known. */
+  /** Show what an asking costs: [tokens, milliseconds], or undefined where that is not known. */
   costs(cost) {
-    say(this.cost, cost ? milliseconds(cost.ms) : "");
-    if (cost) attribute(this.cost, "title", `${cost.tokens} tokens`);
+    const [tokens, ms] = cost ?? [0, 0];
+    say(this.cost, tokens ? milliseconds(ms) : "");
+    attribute(this.cost, "title", !cost ? "" : tokens ? `${tokens} tokens of the language model` : "answered by a head");
   }
 }
 
@@ -244,7 +245,7 @@ export class Table {
     for (const row of this.rows.values()) if (!row.element.hidden) row.spark.draw(now);
   }
 
-  /** Show what each question costs: {id: {tokens, ms}}. */
+  /** Show what each question costs: {id: [tokens, ms]}. */
   costs(costs) {
     this.body.closest("section").classList.toggle("costed", Object.keys(costs).length > 0);
     for (const [id, row] of this.rows) row.costs(costs[id]);
