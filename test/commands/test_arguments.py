@@ -20,6 +20,8 @@ WRONG = [
     (["view", "--size", "10x10"], "'10x10' is not WIDTHxHEIGHT"),
     (["record", "--sim", "--out", "x", "--size", "640"], "'640' is not WIDTHxHEIGHT in pixels"),
     (["record", "--sim", "--out", "x", "--segments", "0"], "'0' is not a whole number from 1 on"),
+    (["bench", "replay", "b", "--image-range", "4095"], "'4095' is not LOW,HIGH"),
+    (["train", "heads", "--image-range", "9,9"], "'9,9' is not LOW,HIGH"),
     (["demo", "--seconds", "soon"], "'soon' is not a positive number"),
     (["demo", "--seconds", "nan"], "'nan' is not a positive number"),
     (["bench", "engine", "--questions", "1,x"], "'x' is not a whole number from 1 on"),
@@ -46,6 +48,7 @@ def test_what_is_right_is_taken():
     assert parsed("run", "--source", "a", "--ask", "Is --this it?").ask == ["Is --this it?"]
     assert parsed("view", "--size", "390X844").size == (390, 844)
     assert parsed("view", "--port", "0").port == 0
+    assert parsed("train", "heads", "--image-range", "0,4095").image_range == (0, 4095)
     assert parsed("bench", "engine", "--questions", "1,6").questions == (1, 6)
     assert parsed("record", "--sim", "--out", "x").size == (640, 480)
 

@@ -63,6 +63,14 @@ def test_what_is_not_there_or_cannot_be_read(tmp_path):
         list(broken.groups())
 
 
+def test_pictures_of_12_bits(tmp_path):
+    cv2.imwrite(str(tmp_path / "one.png"), np.full((48, 64), 4095, np.uint16))
+    (dark,) = find_recordings(folders=[tmp_path])
+    (bright,) = find_recordings(folders=[tmp_path], value_range=(0, 4095))
+    assert next(dark.frames()).image.max() == 16 and next(bright.frames()).image.max() == 255
+    assert dark.identity != bright.identity  # what was computed of one is not of the other
+
+
 def test_a_picture_that_lost_half_of_its_data_is_refused(tmp_path, capfd):
     whole = cv2.imencode(".jpg", square(0.5)[..., ::-1])[1].tobytes()
     (tmp_path / "half.jpg").write_bytes(whole[:len(whole) // 2] + b"\xff\xd9")

@@ -88,6 +88,13 @@ def positive(text: str) -> float:
     return value
 
 
+def value_range(text: str) -> tuple[int, int]:
+    found = re.fullmatch(r"(\d{1,5}),(\d{1,5})", text.replace(" ", ""))
+    if not found or not int(found[1]) < int(found[2]) <= 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not LOW,HIGH from 0,1 to 65534,65535")
+    return int(found[1]), int(found[2])
+
+
 def port(text: str) -> int:
     return whole(text, 0, 65535)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from .arguments import Commands, count, positive
+from .arguments import Commands, count, positive, value_range
 from .sources import warn_of_scope
 
 
@@ -31,6 +31,8 @@ def add(what: Commands) -> None:
     replay.add_argument("--topic", metavar="T", help="image topic, if there are several")
     replay.add_argument("--stamps", choices=("header", "arrival"), default="header",
                         help="frame time: of the header, or of the recording [header]")
+    replay.add_argument("--image-range", type=value_range, default=(0, 65535), metavar="LOW,HIGH",
+                        help="values of 16-bit images that are black and white [0,65535]")
     replay.add_argument("--ignore-unknown", action="store_true",
                         help="leave out truth about questions that are not asked")
     replay.add_argument("--limit", type=positive, metavar="S", help="play only so many seconds")
@@ -53,13 +55,16 @@ def run(options: argparse.Namespace) -> int:
     from ..runtime.settings import RuntimeSettings
     from ..sources.recording import open_recording
 
+    if options.realtime and options.image_range != (0, 65535):
+        raise ValueError("--image-range goes with --fast: the node has parameters of its own, "
+                         "min_image_value and max_image_value")
     book = QuestionBook.load(questions_path(options.questions))
     modes = chosen(options.modes, options.recent)
     settings = RuntimeSettings()
     folders = [resources.share_dir() / "heads"]
     with open_recording(options.recording, options.truth, book, topic=options.topic,
                         stamps=options.stamps, ignore_unknown=options.ignore_unknown,
-                        limit_s=options.limit) as recording:
+                        limit_s=options.limit, value_range=options.image_range) as recording:
         from ..engine.engine import Engine
 
         if options.truth and not options.truth.startswith("/"):

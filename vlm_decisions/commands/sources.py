@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from .arguments import value_range
+
 
 def add_sources(parser: argparse.ArgumentParser) -> None:
     """Add --videos, --dir, --bag, --topic, --labels, --skip-unlabelled and --cache."""
@@ -22,6 +24,9 @@ def add_sources(parser: argparse.ArgumentParser) -> None:
     own.add_argument("--topic", help="image topic of the bags, if they have several")
     own.add_argument("--stamps", choices=("header", "arrival"), default="header",
                      help="stamps of a bag's images [%(default)s]")
+    own.add_argument("--image-range", type=value_range, default=(0, 65535), metavar="LOW,HIGH",
+                     help="values of 16-bit images that are black and white; 0,4095: a sensor of "
+                     "12 bits [0,65535]")
     own.add_argument("--labels", type=Path, metavar="F", help="CSV file of labels")
     own.add_argument("--skip-unlabelled", action="store_true",
                      help="leave out recordings without labels, instead of refusing")
@@ -41,7 +46,7 @@ def recordings_of(options: argparse.Namespace) -> list[Any]:
         raise LabelError("recordings without labels: give a CSV file with --labels "
                          "(source,start_s,end_s,question,label)")
     return find_recordings(options.videos, options.dir, options.bag, options.topic,
-                           options.stamps)
+                           options.stamps, options.image_range)
 
 
 def refuse_labels(options: argparse.Namespace) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..frames import FPS, Frame, Group, Sampler
-from ..sources.pictures import ImageError, read_picture
+from ..sources.pictures import FULL_RANGE, ImageError, read_picture
 from ..sources.recording import video_frames
 from ..sources.video import SourceError, VideoFile
 from ..texts import normal
@@ -58,7 +58,8 @@ class Recording:
 
 def find_recordings(videos: Sequence[Path] = (), folders: Sequence[Path] = (),
                     bags: Sequence[Path] = (), topic: str | None = None,
-                    stamps: str = "header") -> list[Recording]:
+                    stamps: str = "header",
+                    value_range: tuple[int, int] = FULL_RANGE) -> list[Recording]:
     """Return recordings in order.
 
     Args:
@@ -68,6 +69,7 @@ def find_recordings(videos: Sequence[Path] = (), folders: Sequence[Path] = (),
         bags: bags, one recording each; named by file or folder name.
         topic: image topic of the bags, if they have several.
         stamps: of the bags' images: `header`, or `arrival` if headers have none.
+        value_range: of 16-bit pictures and images, the values that become 0 and 255.
 
     Raises:
         SourceError: nothing is there, a file has no video, or two have the same name.
@@ -83,9 +85,9 @@ def find_recordings(videos: Sequence[Path] = (), folders: Sequence[Path] = (),
         else:
             found.append(_video(path, path.name))
     for folder in folders:
-        found += list(_below(folder))
+        found += list(_below(folder, value_range))
     if bags:
-        found += [_bag(path, topic, stamps) for path in bags]
+        found += [_bag(path, topic, stamps, value_range) for path in bags]
     names = [recording.name for recording in found]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -94,7 +96,7 @@ def find_recordings(videos: Sequence[Path] = (), folders: Sequence[Path] = (),
     return found
 
 
-def _below(folder: Path) -> Iterator[Recording]:
+def _below(folder: Path, value_range: tuple[int, int]) -> Iterator[Recording]:
     if not folder.is_dir():
         raise SourceError(f"{folder} is not a folder")
     files = [file for file in sorted(folder.rglob("*"))
@@ -103,17 +105,19 @@ def _below(folder: Path) -> Iterator[Recording]:
         raise SourceError(f"{folder} holds no pictures and no videos")
     for file in files:
         name = file.relative_to(folder).as_posix()
-        yield _picture(file, name) if file.suffix.lower() in PICTURES else _video(file, name)
+        yield (_picture(file, name, value_range) if file.suffix.lower() in PICTURES
+               else _video(file, name))
 
 
-def _picture(path: Path, name: str) -> Recording:
+def _picture(path: Path, name: str, value_range: tuple[int, int]) -> Recording:
     def frames() -> Iterator[Frame]:
         try:
-            yield Frame(read_picture(path), 0)
+            yield Frame(read_picture(path, value_range=value_range), 0)
         except ImageError as error:
             raise SourceError(f"{path}: {error}") from error
 
-    return Recording(name, _identity(path), frames, still=True, duration_s=0.0)
+    identity = _identity(path) + _named(value_range)
+    return Recording(name, identity, frames, still=True, duration_s=0.0)
 
 
 def _video(path: Path, name: str) -> Recording:
@@ -121,7 +125,8 @@ def _video(path: Path, name: str) -> Recording:
     return Recording(name, _identity(path), lambda: video_frames(path, 0), duration_s=duration_s)
 
 
-def _bag(path: Path, topic: str | None, stamps: str) -> Recording:
+def _bag(path: Path, topic: str | None, stamps: str,
+         value_range: tuple[int, int]) -> Recording:
     from ..sources.bags import Bag, read_images  # needs rosbags
 
     with Bag(path) as bag:
@@ -129,11 +134,17 @@ def _bag(path: Path, topic: str | None, stamps: str) -> Recording:
 
     def frames() -> Iterator[Frame]:
         first_ns = None
-        for frame in read_images(path, chosen, stamps=stamps):
+        for frame in read_images(path, chosen, stamps=stamps, value_range=value_range):
             first_ns = frame.stamp_ns if first_ns is None else first_ns
             yield Frame(frame.image, frame.stamp_ns - first_ns, frame.frame_id)
 
-    return Recording(path.name, f"{_identity(path)} {chosen} {stamps}", frames)
+    identity = f"{_identity(path)} {chosen} {stamps}{_named(value_range)}"
+    return Recording(path.name, identity, frames)
+
+
+def _named(value_range: tuple[int, int]) -> str:
+    """Return what to add to an identity: other values are other pictures."""
+    return "" if value_range == FULL_RANGE else f" {value_range[0]}-{value_range[1]}"
 
 
 def _identity(path: Path) -> str:

@@ -11,6 +11,7 @@ from ..frames import NS, Frame
 from ..questions import Question
 from .bag_files import BagError, file_kind
 from .bags import Bag
+from .pictures import FULL_RANGE
 from .truth import Truth, TruthError, read_truth, truth_of_bag
 from .video import SourceError, VideoFile
 
@@ -46,11 +47,13 @@ def open_recording(
     stamps: str = "header",
     ignore_unknown: bool = False,
     limit_s: float | None = None,
+    value_range: tuple[int, int] = FULL_RANGE,
 ) -> Iterator[ReplaySource]:
     """Open a bag or video with its truth, checked against the questions.
 
     `truth`: a file, or a topic of the bag; None finds the bag's own. `topic`: of the images.
-    `limit_s`: play only so many seconds. Raises BagError, SourceError, TruthError.
+    `limit_s`: play only so many seconds. `value_range`: of a bag's 16-bit images. Raises
+    BagError, SourceError, TruthError.
     """
     path, asked = Path(path), list(questions)
     if not is_bag(path):
@@ -74,7 +77,8 @@ def open_recording(
             _check_clocks(bag, chosen, stamps, facts)
         yield _limited(path.name or str(path),
                        facts.check(asked, ignore_unknown=ignore_unknown),
-                       lambda: bag.images(chosen, stamps=stamps), limit_s, chosen)
+                       lambda: bag.images(chosen, stamps=stamps, value_range=value_range),
+                       limit_s, chosen)
 
 
 def _check_clocks(bag: Bag, topic: str, stamps: str, truth: Truth) -> None:
