@@ -168,7 +168,7 @@ def door(request) -> Door:
     return request.getfixturevalue(f"{request.param}_door")
 
 
-def test_interfaces_are_there_for_ros2_interface_show(door):
+def test_interfaces_are_there_for_ros2_interface_show(door, source):
     """What `ros2 interface show` reads: the index entry and the files that it lists."""
     index = door.prefix / "share" / "ament_index" / "resource_index"
     assert (index / "packages" / "vlm_decisions").is_file()
@@ -177,27 +177,27 @@ def test_interfaces_are_there_for_ros2_interface_show(door):
         for name in names:
             assert f"{kind}/{name}.{kind}" in listed
             shown = (door.share / kind / f"{name}.{kind}").read_text()
-            assert shown == (ROOT / kind / f"{name}.{kind}").read_text()
+            assert shown == (source / kind / f"{name}.{kind}").read_text()
     assert {line for line in listed if line.endswith((".msg", ".srv"))} == {
         *(f"msg/{name}.msg" for name in MESSAGES),
         *(f"srv/{name}.srv" for name in SERVICES),
     }
 
 
-def test_share_folders_are_installed(door):
+def test_share_folders_are_installed(door, source):
     """All files of config/, heads/ and launch/, which nodes and launch files look up."""
     for folder in ("config", "heads", "launch"):
-        files = [p for p in (ROOT / folder).rglob("*") if p.is_file() and p.suffix != ".pyc"]
+        files = [p for p in (source / folder).rglob("*") if p.is_file() and p.suffix != ".pyc"]
         assert files, f"{folder}/ is empty"
         for path in files:
-            assert (door.share / path.relative_to(ROOT)).read_bytes() == path.read_bytes()
+            assert (door.share / path.relative_to(source)).read_bytes() == path.read_bytes()
 
 
-def test_the_viewers_page_is_installed(door):
+def test_the_viewers_page_is_installed(door, source):
     """The page, its styles and modules lie beside the module that serves them."""
     static = Path("vlm_decisions", "viewer", "static")
     installed = door.prefix / "lib" / VERSION / "site-packages" / static
-    for path in (ROOT / static).iterdir():
+    for path in (source / static).iterdir():
         assert (installed / path.name).read_bytes() == path.read_bytes()
 
 
