@@ -70,9 +70,10 @@ def test_questions_that_are_skipped_are_found(soak, monkeypatch):
 
 @pytest.mark.parametrize("kind", ["stall", "engine_stall", "cover", "wrong_stamps"])
 def test_stale_answers_are_found(soak, monkeypatch, kind):
-    for check in ("_absent", "_misplaced", "_outlived", "_overdue"):
+    for check in ("_absent", "_outlived", "_overdue"):
         monkeypatch.setattr(Gate, check, lambda *args: "")
-    monkeypatch.setattr(Gate, "condition", lambda self, now_ns: "")
+    for check in ("_old", "cause"):
+        monkeypatch.setattr(Gate, check, lambda *args: ("ok", ""))
     result, said = soak(14.0, kind)
     assert result["stale_as_fresh"] > 0 and result["tracebacks"] == 0, said
 

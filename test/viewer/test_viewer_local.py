@@ -110,7 +110,8 @@ def test_it_shows_and_acts_as_the_node_does():
         assert film.call("DELETE", "/api/questions/it_raining")[0] == 200
         assert [q.id for q in film.runtime.questions()] == ["person", "activity"]
         system = wait_for(
-            lambda: (lambda s: s if {"vision", "total"} <= s["tick_ms"].keys() else None)(
+            lambda: (lambda s: s if {"vision", "total"} <= s["tick_ms"].keys()
+                     and "it_raining" not in s["costs"] else None)(  # they are told once a second
                 film.call("GET", "/api/state")[1]["system"]))
         assert system["model"] == "fake" and system["mark"] == ""
         assert system["costs"].keys() == {"person", "activity"}
