@@ -17,10 +17,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from ..frames import FPS
 from . import plain
 from .readout import Query, Readout
 
-FPS: Final = 8.0
 QUERIES: Final = (
     Query("Is a person present?"),
     Query("Is the person holding a phone in front of the open laptop?"),

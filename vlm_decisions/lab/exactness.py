@@ -23,12 +23,12 @@ from ..engine.readout import Query, Readout, softmax
 from ..engine.self_check import Distance, distance, half_limit, moving_square, spacing_s
 from ..engine.state import DeltaState
 from ..engine.vision import VisionGroup
+from ..frames import FPS
 from .reference import Plain, full_sequence, native_video
 
 COSINE: Final = 0.99999
 PROBABILITY: Final = 1e-4
 CONTROLS: Final = ("wrong-pos", "stale-state", "wrong-window", "split-tokenisation")
-FPS: Final = 8.0
 Judge = Callable[[str, Sequence[Readout], Sequence], "Margin | HalfMargin"]
 QUERIES: Final = (
     Query("Is a person present?"),
