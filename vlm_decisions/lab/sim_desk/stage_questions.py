@@ -32,10 +32,10 @@ from .strips import StripStore
 from .tokenizer import grow
 from .workers import Companion
 
-LENGTHS, LENGTH_SHARE = (1, 2, 4, 8), (0.5, 0.16, 0.2, 0.14)
+LENGTHS, LENGTH_SHARE = (1, 2, 4, 8), (0.4, 0.16, 0.2, 0.24)
 QUESTIONS = 24  # of a clip and step
 STEP_TOKENS = 3400
-REPEATED = 0.2  # of the steps have the second stage's material
+REPEATED = 0.3  # of the steps have the second stage's material
 SHORT, LONG = 21, 34  # tokens of a question and its tail: a step's are of one sort, padding is dear
 SHORT_STEPS = 0.55
 QUESTION_EXITS = {2: 0.05, 4: 0.25, 6: 1.0}  # two layers understand little
