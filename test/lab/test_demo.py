@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 from waiting import wait_for
 
 pytest.importorskip("rclpy", reason="rclpy is not installed")
+
+from vlm_decisions.lab.demo import process
+
 pytestmark = pytest.mark.slow
 
 
@@ -62,3 +67,29 @@ def test_bench_tick_reports_its_keys(tmp_path):
     assert {"groups", "answered", "dropped", "questions", "message_to_runtime_ms",
             "outside_model_ms", "tick_ms"} <= result.keys()
     assert result["answered"] > 5 and result["questions"] == 16
+
+
+def test_a_signal_that_another_thread_gets_leaves_no_child(monkeypatch):
+    """Python runs the handler in the main thread, though the main thread holds signals back."""
+    made = []
+    start = subprocess.Popen
+
+    def interrupted_start(_):
+        made.append(start([sys.executable, "-c", "import time; time.sleep(60)"]))
+        other = threading.Thread(target=lambda: signal.pthread_sigmask(
+            signal.SIG_UNBLOCK, [signal.SIGTERM]) and signal.raise_signal(signal.SIGTERM))
+        other.start()
+        other.join()
+        return made[0]
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        monkeypatch.setattr("vlm_decisions.lab.demo.subprocess.Popen", interrupted_start)
+        with pytest.raises(KeyboardInterrupt), process("decision_node"):
+            pass
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert made[0].poll() is not None

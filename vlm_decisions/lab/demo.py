@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -169,16 +170,12 @@ def process(name: str, *parameters: str) -> Iterator[subprocess.Popen]:
     arguments = [a for p in parameters for a in ("-p", p)]
     command = [sys.executable, "-m", "vlm_decisions.ros", name, "--ros-args", "--log-level", "warn",
                *arguments]
-    # A signal that comes before the program can take care of it would end Python with a traceback:
-    # it waits until then.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
     child = None
     try:
-        child = subprocess.Popen(command)
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        with _signals_held_back():
+            child = subprocess.Popen(command)
         yield child
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         if child is not None and child.poll() is None:
             child.send_signal(signal.SIGINT)
             try:
@@ -186,6 +183,31 @@ def process(name: str, *parameters: str) -> Iterator[subprocess.Popen]:
             except subprocess.TimeoutExpired:
                 child.kill()
                 child.wait()
+
+
+@contextmanager
+def _signals_held_back() -> Iterator[None]:
+    """Hold SIGINT and SIGTERM back while a child starts; one that came is raised at the end.
+
+    The child inherits the mask: a signal that comes before its program can take care of it would
+    end Python with a traceback. Here the mask is not enough: the system may give the signal to a
+    library's thread, and Python would still run the handler in the main thread, inside Popen.
+    """
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    came: list[int] = []
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    handlers = {}
+    if threading.current_thread() is threading.main_thread():
+        handlers = {number: signal.signal(number, lambda number, _: came.append(number))
+                    or signal.SIG_DFL for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    if came:
+        signal.raise_signal(came[0])
 
 
 def check_process(child: subprocess.Popen, name: str) -> None:
