@@ -1,5 +1,4 @@
-"""
-A behaviour tree that acts on what happens at the simulated desk.
+"""A behaviour tree that acts on what happens at the simulated desk.
 
     export ROS_DOMAIN_ID=7      # without it the demo claims a domain of its own
     vlm-decisions demo &        # or: ros2 launch vlm_decisions desk.launch.py

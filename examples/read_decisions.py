@@ -1,9 +1,8 @@
-"""
-Reads one question's answers from its topic, and judges each by its age.
+"""Reads one question's answers from its topic, and judges each by its age.
 
-    export ROS_DOMAIN_ID=7      # without it the demo claims a domain of its own
-    vlm-decisions demo &        # or: ros2 launch vlm_decisions desk.launch.py
-    python examples/read_decisions.py [question id]
+export ROS_DOMAIN_ID=7      # without it the demo claims a domain of its own
+vlm-decisions demo &        # or: ros2 launch vlm_decisions desk.launch.py
+python examples/read_decisions.py [question id]
 """
 
 import sys

@@ -1,8 +1,7 @@
-"""
-Answer the desk's questions about the simulated camera, or about a real one.
+"""Answer the desk's questions about the simulated camera, or about a real one.
 
-    ros2 launch vlm_decisions desk.launch.py viewer:=true
-    ros2 launch vlm_decisions desk.launch.py sim:=false image:=/camera/image_raw model:=PATH
+ros2 launch vlm_decisions desk.launch.py viewer:=true
+ros2 launch vlm_decisions desk.launch.py sim:=false image:=/camera/image_raw model:=PATH
 """
 
 from launch.action import Action

@@ -1,5 +1,4 @@
-"""
-Answer questions about a recording: a bag or a video file, played as a camera.
+"""Answer questions about a recording: a bag or a video file, played as a camera.
 
     ros2 launch vlm_decisions replay.launch.py source:=desk.mp4
     ros2 launch vlm_decisions replay.launch.py source:=my_bag image:=/camera/image_raw

@@ -97,8 +97,7 @@ class Overflow(ValueError):
 
 @dataclass
 class FakeEngine:
-    """
-    An engine with set costs and answers, and a log of what was asked of it.
+    """An engine with set costs and answers, and a log of what was asked of it.
 
     `answer(text, vision)` gives the probability of yes (a choice: the logits). `fail` maps a
     call's name to the exception that it raises.
@@ -151,8 +150,7 @@ class Timed:
 
 
 class FakeStream:
-    """
-    Holds what was appended, up to two windows. As in the engine's, appending is lazy.
+    """Holds what was appended, up to two windows. As in the engine's, appending is lazy.
 
     A group is logged as appended, and costs `append_s`, when it goes through the model: with the
     next questions. A fault ("append" when it is appended, "pass" in the model) leaves the groups.

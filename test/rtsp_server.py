@@ -1,7 +1,6 @@
-"""
-A real RTSP server of a moving test picture, for tests: GStreamer's, run by the system's Python.
+"""A real RTSP server of a moving test picture, for tests: GStreamer's, run by the system's Python.
 
-    /usr/bin/python3 rtsp_server.py PORT
+/usr/bin/python3 rtsp_server.py PORT
 """
 
 from __future__ import annotations

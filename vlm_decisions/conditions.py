@@ -1,5 +1,4 @@
-"""
-Conditions over the answers of other questions: `person and not (activity == "on phone")`.
+"""Conditions over the answers of other questions: `person and not (activity == "on phone")`.
 
 A name is a question's id (or one of the camera's health): it holds where the answer is yes. `==`
 and `!=` compare an answer with one of its question's. An answer that is `unknown` or `uncertain`
@@ -32,8 +31,7 @@ class QuestionLike(Protocol):
 
 @dataclass(frozen=True)
 class Condition:
-    """
-    A condition that was read.
+    """A condition that was read.
 
     `bare`: ids that must be answered yes; `compared`: (id, answer) pairs.
     """

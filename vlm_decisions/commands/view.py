@@ -34,8 +34,7 @@ def add(commands: Commands) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """
-    Serve the page until it is interrupted, or save a picture of it and end.
+    """Serve the page until it is interrupted, or save a picture of it and end.
 
     Raises QuestionError for questions that cannot be used, ServerError where the address is taken,
     DemoError when a process ends early, BrowserError where no browser takes the picture.

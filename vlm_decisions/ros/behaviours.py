@@ -1,5 +1,4 @@
-"""
-Leaves for py_trees behaviour trees that act on decisions.
+"""Leaves for py_trees behaviour trees that act on decisions.
 
 They keep the newest message of ``<node>/decisions/<question id>`` and judge it at each tick by
 answer, probability and the age of its evidence. `py_trees` is a ROS 2 package, and what the extra
@@ -69,8 +68,7 @@ class Newest:
 
 
 class AnswerIs(py_trees.behaviour.Behaviour):
-    """
-    Condition: the answer to a question is `answer` (or one of several) with evidence of now.
+    """Condition: the answer to a question is `answer` (or one of several) with evidence of now.
 
     SUCCESS if it is, with a probability of that answer of at least `min_p`; FAILURE if it is
     another. Where nothing is known (no decision, unknown, evidence older than `max_age_s`) it is
@@ -116,8 +114,7 @@ class AnswerIs(py_trees.behaviour.Behaviour):
 
 
 class DecisionToBlackboard(py_trees.behaviour.Behaviour):
-    """
-    Write the newest decision on a question to the blackboard, as key `key` (the question's id).
+    """Write the newest decision on a question to the blackboard, as key `key` (the question's id).
 
     SUCCESS with a message whose evidence is of now; else the key is set to None, so that nobody
     acts on an old one, and the result is `when_lapsed`.
@@ -160,8 +157,7 @@ class DecisionToBlackboard(py_trees.behaviour.Behaviour):
 
 
 class AskOnce(py_trees.behaviour.Behaviour):
-    """
-    Action: ask one question about now and wait for the answer, each time the leaf is entered.
+    """Action: ask one question about now and wait for the answer, each time the leaf is entered.
 
     RUNNING until it comes; SUCCESS if it is `answer` (or one of several; with an empty one any
     answer but unknown is), else FAILURE; FAILURE as well if there is none within `timeout_s` of

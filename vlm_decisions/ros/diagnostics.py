@@ -27,8 +27,7 @@ OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.E
 
 @dataclass(frozen=True)
 class NodeState:
-    """
-    The node as it is now.
+    """The node as it is now.
 
     ``state``: lifecycle label. ``failure``: why the last configure failed, or empty. ``topic``:
     the image topic, ``frame_id``: of its newest image. ``received``: images that arrived;
@@ -69,8 +68,7 @@ class NodeState:
 
 
 class Diagnostics:
-    """
-    Turns states into statuses; keeps the last one to tell what is new since then.
+    """Turns states into statuses; keeps the last one to tell what is new since then.
 
     ``node_name`` is the fully qualified one. ``hardware_id`` names the camera until the topic of
     its images, which does so afterwards, is known.

@@ -15,8 +15,7 @@ _kept = contextlib.ExitStack()
 
 @contextlib.contextmanager
 def private_domain() -> Iterator[int]:
-    """
-    Claim a DDS domain until the context is left or the process ends; yield its number.
+    """Claim a DDS domain until the context is left or the process ends; yield its number.
 
     The claim is a TCP port of the loopback interface, the first of the domain's range: nobody else
     can bind it. A domain in which some other program's participants are already found (their UDP
@@ -37,8 +36,7 @@ def private_domain() -> Iterator[int]:
 
 
 def stay_private() -> None:
-    """
-    Keep what this process and its children start to this machine and to a domain of their own.
+    """Keep what this process and its children start to this machine and to a domain of their own.
 
     Sets ``ROS_DOMAIN_ID`` and ``ROS_AUTOMATIC_DISCOVERY_RANGE`` where they are not set. It must
     happen before ``rclpy.init``.

@@ -31,8 +31,7 @@ LOST_SHARE, LOST_LEAST = 0.1, 3
 
 @dataclass(frozen=True)
 class Link:
-    """
-    How a topic is received at the moment.
+    """How a topic is received at the moment.
 
     ``topic`` is the one subscribed, after remapping; ``publishers`` how many there are of its
     type; ``reliable`` the subscription's kind; ``received`` and ``lost`` messages so far (``lost``
@@ -49,8 +48,7 @@ class Link:
 
 
 class MatchingSubscription:
-    """
-    Subscribes ``topic`` with the reliability that its publishers offer.
+    """Subscribes ``topic`` with the reliability that its publishers offer.
 
     With ``reliability`` auto the subscription is reliable where every publisher is, and best
     effort where one is not: a best-effort one loses large images on the way, a reliable one gets

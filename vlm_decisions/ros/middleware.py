@@ -28,8 +28,7 @@ def profile() -> str:
 
 
 def let_images_pass() -> None:
-    """
-    Give Fast DDS room for images in shared memory, where nobody chose otherwise.
+    """Give Fast DDS room for images in shared memory, where nobody chose otherwise.
 
     config/fastdds.xml says why. It must happen before ``rclpy.init``.
     """

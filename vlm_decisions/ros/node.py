@@ -1,5 +1,4 @@
-"""
-decision_node: answers standing questions about a camera, as probabilities with ages.
+"""decision_node: answers standing questions about a camera, as probabilities with ages.
 
 A lifecycle node that configures (loads the model) and activates by itself, unless started with
 ``autostart:=false``. It answers only while active; where configuring fails, the reason is logged
@@ -95,8 +94,7 @@ Transition = Callable[[Any, LifecycleState], TransitionCallbackReturn]
 
 
 def reported(transition: Transition) -> Transition:
-    """
-    Log what a transition raises, and return that it is an error.
+    """Log what a transition raises, and return that it is an error.
 
     What rclpy itself makes of an exception is different from distribution to distribution.
     """
@@ -112,8 +110,7 @@ def reported(transition: Transition) -> Transition:
 
 
 class DecisionNode(ParameterRules, LifecycleNode):
-    """
-    The node. ``engine_factory(model, pixel_budget)`` replaces the loading of a model (tests).
+    """The node. ``engine_factory(model, pixel_budget)`` replaces the loading of a model (tests).
 
     Further arguments go to rclpy's Node. Raises rclpy's ParameterException for a parameter given
     at start that has a wrong type or is out of its range.

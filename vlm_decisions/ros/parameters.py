@@ -1,5 +1,4 @@
-"""
-The nodes' parameters: descriptors with units and ranges, and the questions' dynamic ones.
+"""The nodes' parameters: descriptors with units and ranges, and the questions' dynamic ones.
 
 Of the decision node's there are two kinds: those read when the node configures (they can be set
 while it is unconfigured, and say so otherwise), and ``questions.<id>.{rate_hz,enter,exit,ema}``,
@@ -136,8 +135,7 @@ QUESTION_FIELDS = tuple(spec.name for spec in QUESTION_SPECS)
 
 
 class ParameterRules:
-    """
-    Mixed into a node: what setting a parameter means in this package.
+    """Mixed into a node: what setting a parameter means in this package.
 
     A value that the parameter has already is no change, so whatever was dumped can be loaded, and
     a whole number is a number: ``2`` for a parameter that is 2.0.
@@ -185,8 +183,7 @@ def declare_all(node: Node, specs: Iterable[Spec]) -> None:
 
 
 def declare_own(node: Node, specs: Iterable[Spec]) -> dict[str, Any]:
-    """
-    Declare the parameters of a node that has no others, and return their values by name.
+    """Declare the parameters of a node that has no others, and return their values by name.
 
     Names given at start that it has not are logged. Raises ParameterException, ParameterError.
     """
@@ -251,8 +248,7 @@ def question_names(question_ids: Iterable[str]) -> list[str]:
 
 
 class ParameterGate:
-    """
-    Judges and applies parameter changes of the node.
+    """Judges and applies parameter changes of the node.
 
     ``locked()`` says whether the node is configured (SPECS then cannot change); ``find(id)``
     returns a standing question or raises QuestionError; ``apply(question)`` takes a changed one.

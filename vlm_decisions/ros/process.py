@@ -1,5 +1,4 @@
-"""
-Run one node as a process: SIGINT and SIGTERM end it with exit code 0, soon, without a traceback.
+"""Run one node as a process: SIGINT and SIGTERM end it with exit code 0, soon, without a traceback.
 
 The executor spins in a thread of its own and the main thread waits for the signal, so that a
 callback that takes long (a model that loads) delays no shutdown, and no KeyboardInterrupt is
@@ -35,8 +34,7 @@ GRACE_S = 1.5
 
 def run(make_node: Callable[[Callable[[], None]], Node], args: list[str] | None = None, *,
         about: str | None = None, signalled: int = 0) -> int:
-    """
-    Make a node, spin it until a signal, and return the process's exit code.
+    """Make a node, spin it until a signal, and return the process's exit code.
 
     ``make_node`` is given a function that asks for the end, for nodes that finish by themselves.
     A node may have a method ``close``, called before it is destroyed, and an ``exit_code``. Returns

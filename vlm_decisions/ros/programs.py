@@ -1,5 +1,4 @@
-"""
-The programs: each runs a node as its process.
+"""The programs: each runs a node as its process.
 
 A signal in the seconds that the imports take ends the process as quietly as one later does, so this
 module takes care of signals before it imports anything large.
@@ -15,8 +14,7 @@ NODES = {"decision_node": "node", "replay_camera": "replay_camera", "sim_camera"
 
 
 def main(name: str, args: "list[str] | None" = None, *, signalled: int = 0) -> int:
-    """
-    Run the node `name` until a signal, or its own end; return the exit code.
+    """Run the node `name` until a signal, or its own end; return the exit code.
 
     `signalled`: the code where a signal ended it.
     """

@@ -37,8 +37,7 @@ def latched(depth: int) -> QoSProfile:
 
 
 class Outlets:
-    """
-    Publishes decisions (all and by id), events, questions, statistics and the overlay.
+    """Publishes decisions (all and by id), events, questions, statistics and the overlay.
 
     ``latest`` holds the newest decision by question id. A topic of its own is offered for the
     ids given to ``offer`` until they are withdrawn.

@@ -16,8 +16,7 @@ Save = Callable[[str], None]
 
 
 class Keeper:
-    """
-    Reads the questions at start, and knows where they may be written.
+    """Reads the questions at start, and knows where they may be written.
 
     ``questions_file``: a shipped set by name, a path, or empty. ``save_file``: a path that the
     questions are written to at each change and read from where it exists, or empty. ``save_dir``:
@@ -48,8 +47,7 @@ class Keeper:
             save(str(self._save_file))
 
     def target(self, path: str) -> str:
-        """
-        Return the file that a request to save to ``path`` means, empty for where they came from.
+        """Return the file that a request to save to ``path`` means, empty for where they came from.
 
         Raises Refused: a request must not overwrite what is no file of questions.
         """

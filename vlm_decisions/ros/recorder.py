@@ -23,8 +23,7 @@ DEPTH = 200
 
 
 class Recorder(Node):
-    """
-    Subscribes topics as others publish them, and writes each message as it comes.
+    """Subscribes topics as others publish them, and writes each message as it comes.
 
     QoS follows the publishers: reliable where all are, latched where all are.
     """
@@ -85,8 +84,7 @@ def record_live(
     topics: Sequence[str], out: str, *, node: str = "/decision_node",
     seconds: float | None = None, timeout_s: float = WAIT_S, context: Any = None,
 ) -> dict[str, int]:
-    """
-    Record until Ctrl-C, or for `seconds`; return the messages written by topic.
+    """Record until Ctrl-C, or for `seconds`; return the messages written by topic.
 
     Beside `topics`, what `node` decides (its decisions, events and questions) and a topic `/truth`
     are recorded where they are there at the start. Raises BagError for topics that nobody

@@ -1,5 +1,4 @@
-"""
-replay_camera: play a bag or a video file as a camera, at its own pace.
+"""replay_camera: play a bag or a video file as a camera, at its own pace.
 
 Publishes:
 
@@ -233,8 +232,7 @@ class ReplayCamera(ParameterRules, Node):
 
 
 def restamped(data: bytes, moved: Callable[[int], int]) -> bytes:
-    """
-    Return a serialized message that begins with a std_msgs/Header, with its stamp moved.
+    """Return a serialized message that begins with a std_msgs/Header, with its stamp moved.
 
     A stamp of zero, which says that there is none, stays.
     """

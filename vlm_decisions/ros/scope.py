@@ -8,8 +8,7 @@ from ..model_scope import OUT_OF_SCOPE, scope_warning
 
 
 class Scope:
-    """
-    What a user must be told where the model cannot know the camera; `warning` is empty until then.
+    """What a user is told where the model cannot know the camera; `warning` is empty until then.
 
     The camera is taken for the simulated one where `sim_camera` publishes the topic, or where a
     topic `truth` is published beside it: a recording of the desk is played with its truth.

@@ -1,5 +1,4 @@
-"""
-The question services: add, remove, list, save, and ask about now.
+"""The question services: add, remove, list, save, and ask about now.
 
 Each answers at once from the executor's thread, but ``~/ask``: its callback is a coroutine that
 waits for the runtime without holding the executor, so one executor thread is enough.

@@ -1,5 +1,4 @@
-"""
-What exists between configure and cleanup: the runtime, the standing questions and their log.
+"""What exists between configure and cleanup: the runtime, the standing questions and their log.
 
 All methods but ``ask`` are called from the executor's thread; decisions come from any.
 """

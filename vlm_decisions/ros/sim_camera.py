@@ -1,5 +1,4 @@
-"""
-sim_camera: a camera that films the simulated desk, and publishes its truth.
+"""sim_camera: a camera that films the simulated desk, and publishes its truth.
 
 Publishes (relative names):
 

@@ -34,8 +34,7 @@ MAX_FRAME_ID = 256
 
 
 class ImageSubscription:
-    """
-    Subscribes the camera and hands each good image to ``push``.
+    """Subscribes the camera and hands each good image to ``push``.
 
     ``link`` tells of the publishers and of what is lost on the way, ``trouble`` why no image comes,
     ``hint`` what a user should change though images come.

@@ -1,5 +1,4 @@
-"""
-viewer: a page that shows what the camera sees and what was decided, and lets one ask.
+"""viewer: a page that shows what the camera sees and what was decided, and lets one ask.
 
 Serves http://127.0.0.1:8321 until it is stopped, for a decision node that may start before or
 after it. Only this machine can open the page, unless ``host`` says otherwise.

@@ -48,8 +48,7 @@ SILENT_S = 4.0
 
 
 class RosSource:
-    """
-    Follows the decision node `target` (a name, relative to the namespace of `node`).
+    """Follows the decision node `target` (a name, relative to the namespace of `node`).
 
     Pictures are subscribed only while somebody looks at them, and the newest only, so that a
     viewer costs the decision node nothing but a draw of the overlay.

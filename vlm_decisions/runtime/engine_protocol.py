@@ -27,8 +27,7 @@ class TimedGroup(Protocol):
 
 
 class StreamLike(Protocol):
-    """
-    A running state that groups are appended to and questions forked off (engine.stream).
+    """A running state that groups are appended to and questions forked off (engine.stream).
 
     It alone keeps the groups and their times. Appending is cheap: what a group costs the language
     model is paid by the next `ask`, or by `idle`.

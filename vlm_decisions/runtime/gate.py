@@ -1,5 +1,4 @@
-"""
-The gate between evidence and the world: nothing stale passes as an answer.
+"""The gate between evidence and the world: nothing stale passes as an answer.
 
 Every decision is made here, with the same checks: is the evidence fresh, is the camera fit to be
 asked about? If not, the answer is `unknown`, with the reason. Publishing is the caller's.
@@ -32,8 +31,7 @@ Cause = tuple[str, str]
 
 
 class Gate:
-    """
-    What may be published, and when. Not thread-safe: the owner serialises the calls.
+    """What may be published, and when. Not thread-safe: the owner serialises the calls.
 
     Methods return the decisions to publish, in order. `questions` are always the standing ones.
     """
@@ -131,8 +129,7 @@ class Gate:
         return frozenset(self._interrupted) if over else frozenset()
 
     def result(self, result: Result, question: Question, now_ns: int) -> list[Decision]:
-        """
-        Take a look's result for a standing question, as it is defined at present.
+        """Take a look's result for a standing question, as it is defined at present.
 
         Nothing is returned where the answer is unknown and that was said a short while ago.
         """

@@ -1,5 +1,4 @@
-"""
-Tier 1: linear heads on the pooled vision features, one npz file each.
+"""Tier 1: linear heads on the pooled vision features, one npz file each.
 
 A head is only right on the features it was trained on, so its file names them (fingerprint of
 the vision weights, pixel budget, feature path) and a head made for others is refused.
@@ -41,8 +40,7 @@ class Pooled(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Head:
-    """
-    One yes/no probe: p = sigmoid((weight . x + bias) / temperature).
+    """One yes/no probe: p = sigmoid((weight . x + bias) / temperature).
 
     x is, by `pooling`: `mean` of the newest group (D,), `mean_max` of the newest group (2D,), or
     `motion`, newest minus oldest mean and the mean of all, over `window_groups` groups (2D,).
@@ -144,8 +142,7 @@ class Head:
             )
 
     def logit(self, window: Sequence[Pooled]) -> float:
-        """
-        Return the scaled logit on contiguous groups, oldest first.
+        """Return the scaled logit on contiguous groups, oldest first.
 
         Raises HeadError on features of another width, or fewer groups than `min_groups`.
         """
@@ -182,8 +179,7 @@ def motion_row(means: np.ndarray) -> np.ndarray:
 def load_heads(
     paths: Sequence[str | os.PathLike], fingerprint: str, pixel_budget: int
 ) -> tuple[list[Head], dict[str, str]]:
-    """
-    Load the heads made for these features from files, or folders of them.
+    """Load the heads made for these features from files, or folders of them.
 
     Returns the heads, and for each file that was refused the reason. Of two heads of one name
     the first counts.

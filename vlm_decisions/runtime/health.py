@@ -1,5 +1,4 @@
-"""
-Tier 0: can questions about the camera's images be answered? Checked on every frame, first.
+"""Tier 0: can questions about the camera's images be answered? Checked on every frame, first.
 
 A monitor keeps the camera's state, a reporter makes decisions of it: on each change, and at a
 modest rate in between. Each measure is content-independent as far as one image allows, works on a
@@ -48,8 +47,7 @@ _DETAIL_KERNEL = np.ones((5, 5), np.uint8)
 
 @dataclass(frozen=True)
 class HealthState:
-    """
-    What is known of the camera after a frame.
+    """What is known of the camera after a frame.
 
     `p_raw`: that frame's probabilities by id, `p`: smoothed, `active`: the ids whose condition
     holds, `reason`: why the camera is unusable, empty where it is usable.
@@ -62,8 +60,7 @@ class HealthState:
 
 
 class HealthMonitor:
-    """
-    Watch frames for dark, bright, blurred, frozen and occluded, smoothed over frame time.
+    """Watch frames for dark, bright, blurred, frozen and occluded, smoothed over frame time.
 
     `tau_s` is the time constant of the smoothing: one bad frame among good ones is no condition.
     `frozen_s` is how long frames must be identical to the bit: real sensors have noise, so a
@@ -104,8 +101,7 @@ class HealthMonitor:
         return f"camera {' and '.join(names)}" if names else ""
 
     def update(self, frame: Frame) -> dict[str, float]:
-        """
-        Take the next frame and return this frame's probability for each id of HEALTH_IDS.
+        """Take the next frame and return this frame's probability for each id of HEALTH_IDS.
 
         Frames must come in order of stamps; call reset() where time goes backwards.
         """
@@ -247,8 +243,7 @@ def same_image(one: np.ndarray, other: np.ndarray) -> bool:
 
 
 def edge_sharpness(grey: np.ndarray) -> float:
-    """
-    Return how sharp the sharpest edges are, in the direction where that is least.
+    """Return how sharp the sharpest edges are, in the direction where that is least.
 
     An edge's largest step from pixel to pixel, over the contrast it rises by within the window:
     0.83 for a perfect step (seen diagonally), 0.4 / sigma after a Gaussian blur of sigma pixels,

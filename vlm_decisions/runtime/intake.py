@@ -33,8 +33,7 @@ MIXED_CHANGES = 4
 
 @dataclass(frozen=True)
 class Arrival:
-    """
-    What a frame's arrival means.
+    """What a frame's arrival means.
 
     `frame`: the newest that counts from now on, with the camera's `health` then; both None where
     none does (yet): `refusal` says why. `reset_reason`: why to forget all answers, or empty.
@@ -47,8 +46,7 @@ class Arrival:
 
 
 class Intake:
-    """
-    Frames in, groups out, oldest dropped first. Thread-safe.
+    """Frames in, groups out, oldest dropped first. Thread-safe.
 
     `generation` counts the runs of frame time: it changes when image time or the clock goes
     backwards, and earlier evidence is then invalid. `changed` is the condition to
@@ -122,8 +120,7 @@ class Intake:
         return group
 
     def fit(self, group: Group) -> bool:
-        """
-        Wait until Tier 0 has seen all of a group taken; return whether it may be used.
+        """Wait until Tier 0 has seen all of a group taken; return whether it may be used.
 
         It may not where one of its frames, or one since, made the camera unusable.
         """
@@ -152,8 +149,7 @@ class Intake:
             self._sampler.reset()
 
     def take(self, newest_only: bool = False) -> tuple[Group | None, int, bool]:
-        """
-        Return the next group (None if none waits), its generation, and whether more wait.
+        """Return the next group (None if none waits), its generation, and whether more wait.
 
         `newest_only` drops those that wait before the newest.
         """
@@ -168,8 +164,7 @@ class Intake:
             return group, generation, bool(self._queue)
 
     def image_rate_hz(self) -> float:
-        """
-        Return frames per second of frame time, over the last 30; 0 before the second.
+        """Return frames per second of frame time, over the last 30; 0 before the second.
 
         A pause (more than PAUSE of the usual intervals) says nothing of the rate and is left out.
         """

@@ -21,8 +21,7 @@ class RecordError(OSError):
 
 
 class DecisionLog:
-    """
-    Append decisions to a file, one line of JSON each, rotated by size. Thread-safe.
+    """Append decisions to a file, one line of JSON each, rotated by size. Thread-safe.
 
     Each line is handed to the system in one write, so it outlives a killed process, and is taken
     back where it could not be written whole (disk full). A torn end that a crash of the machine
@@ -124,8 +123,7 @@ def _open(path: Path) -> tuple[int, int]:
 
 
 def read_log(path: str | os.PathLike) -> Iterator[dict[str, Any]]:
-    """
-    Yield the decisions of a log file as dictionaries (see Decision.to_dict), oldest first.
+    """Yield the decisions of a log file as dictionaries (see Decision.to_dict), oldest first.
 
     A last line that is still being written is left out. Raises RecordError naming the line.
     """

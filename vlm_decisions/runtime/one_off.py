@@ -25,8 +25,7 @@ class OneOff:
 
 
 class OneOffs:
-    """
-    Questions about now that wait for the engine thread. Thread-safe.
+    """Questions about now that wait for the engine thread. Thread-safe.
 
     `changed` is the condition that the engine thread waits on; `waiting` is true from the moment
     a question is put until the thread has turned to it.

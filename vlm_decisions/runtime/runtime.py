@@ -1,5 +1,4 @@
-"""
-Frames in, decisions out: the queue, the engine thread, and the standing questions.
+"""Frames in, decisions out: the queue, the engine thread, and the standing questions.
 
 Needs neither ROS nor MLX to be imported: the engine, the clock and the listeners are passed in.
 """
@@ -53,8 +52,7 @@ class NotReadyError(TimeoutError):
 
 
 class Runtime:
-    """
-    Answers standing questions about the frames pushed into it.
+    """Answers standing questions about the frames pushed into it.
 
     Loading fails with QuestionError where a standing question can never be answered by the model.
     One engine thread owns the engine: it calls `engine_factory`, processes the groups that `push`
@@ -78,8 +76,7 @@ class Runtime:
         clock_ns: Callable[[], int] = time.time_ns,
         timer: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """
-        Load nothing yet.
+        """Load nothing yet.
 
         `book` belongs to the runtime from here on: change it through the runtime. `on_decision`
         is the first listener (see `listen`). `head_paths`: npz files, or folders of them.
@@ -122,8 +119,7 @@ class Runtime:
     # -- decisions -------------------------------------------------------------------------------
 
     def listen(self, listener: Listener) -> Callable[[], None]:
-        """
-        Let `listener` have every decision from now on; return a function that ends that.
+        """Let `listener` have every decision from now on; return a function that ends that.
 
         A listener that raises is reported and stops neither the answers nor the other listeners.
         One that is slow delays both.
@@ -181,8 +177,7 @@ class Runtime:
             self._gate.refused(reason, self._clock_ns())
 
     def check_freshness(self, now_ns: int | None = None) -> None:
-        """
-        Publish `unknown` for every question that has no fresh answer. Call a few times a second.
+        """Publish `unknown` for every question that has no fresh answer. Call a few times a second.
 
         `now_ns`: the present, if not read from the clock.
         """
@@ -210,8 +205,7 @@ class Runtime:
         return tuple(self._standing.values())
 
     def add_question(self, question: Question) -> None:
-        """
-        Add a standing question, asked on the next group.
+        """Add a standing question, asked on the next group.
 
         Raises QuestionError, also where the loaded model and its heads could never answer it.
         """
@@ -230,8 +224,7 @@ class Runtime:
         return question
 
     def replace_question(self, question_id: str, **changes: Any) -> Question:
-        """
-        Change fields of a question, all or none. Raises QuestionError.
+        """Change fields of a question, all or none. Raises QuestionError.
 
         Rates, thresholds and smoothing change in passing; another text, kind, set of options or
         calibration starts it anew.
@@ -291,8 +284,7 @@ class Runtime:
     # -- one-off questions -----------------------------------------------------------------------
 
     def ask(self, question: Question, timeout_s: float = 5.0) -> Decision:
-        """
-        Answer one question about now, unsmoothed; `unknown` with the reason if that fails.
+        """Answer one question about now, unsmoothed; `unknown` with the reason if that fails.
 
         Waits for the engine thread, at most `timeout_s`; without one, asks in this thread.
         """
@@ -380,8 +372,7 @@ class Runtime:
         return True
 
     def step(self) -> bool:
-        """
-        Process at most one waiting group in this thread; return whether there was one.
+        """Process at most one waiting group in this thread; return whether there was one.
 
         For tests and replay faster than time, where start() was not called. The first call loads
         the engine and raises what that raises.

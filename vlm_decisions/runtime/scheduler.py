@@ -1,5 +1,4 @@
-"""
-Which questions are due at a group, on frame time.
+"""Which questions are due at a group, on frame time.
 
 The decision comes a good while after its frames; a rate measured on decision times would skip
 every other group (seen, and measured, by those who tried). So all times here are stamps.
@@ -34,8 +33,7 @@ class _Entry:
 
 
 class Scheduler:
-    """
-    Rates on frame time, each question at most once per group.
+    """Rates on frame time, each question at most once per group.
 
     A question is due when its next time has come, `tolerance_s` early counting as on time: group
     times jitter. The next time is one period after the previous one that was due, so that mean
@@ -52,8 +50,7 @@ class Scheduler:
         self._lock = threading.Lock()
 
     def due(self, questions: Sequence[Question], t_ns: int) -> list[Question]:
-        """
-        Return the questions due at the group that ends at `t_ns`, the least asked lately first.
+        """Return the questions due at the group that ends at `t_ns`, the least asked lately first.
 
         `questions` are all there are: others are forgotten. Where not all can be asked, so the
         highest rates are lowered first, and every question keeps its turn. Among equals the one
@@ -156,8 +153,7 @@ class Cost:
 
 
 class CostModel:
-    """
-    What asking costs, learnt from the batches asked: seconds = fixed + each * tokens.
+    """What asking costs, learnt from the batches asked: seconds = fixed + each * tokens.
 
     While all batches had the same size, cost is taken to be proportional: a guess that the next
     batch, of another size, corrects.

@@ -24,8 +24,7 @@ RANGES: dict[str, tuple[float, float]] = {
 
 @dataclass(frozen=True)
 class RuntimeSettings:
-    """
-    How a runtime samples, remembers and gives up. Raises ValueError naming the setting.
+    """How a runtime samples, remembers and gives up. Raises ValueError naming the setting.
 
     - `fps`: frames sampled per second of frame time, two to a group; `jitter_s`: how far frames
       may be off before it counts as a gap; `tolerance_s`: how early a group may be for a

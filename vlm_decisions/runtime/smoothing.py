@@ -1,5 +1,4 @@
-"""
-Probabilities in, decisions out: calibration, smoothing and hysteresis.
+"""Probabilities in, decisions out: calibration, smoothing and hysteresis.
 
 One place turns evidence into the answers that others act on, so that every tier smooths, holds
 and marks its answers by the same rules. `decide` and `no_answer` make a decision by itself, for a
@@ -57,8 +56,7 @@ class _State:
 
 
 class Smoother:
-    """
-    Smoothing and hysteresis, per question. Not thread-safe: the owner serialises the calls.
+    """Smoothing and hysteresis, per question. Not thread-safe: the owner serialises the calls.
 
     Yes/no: `yes` at smoothed p >= enter, `no` at p <= exit; between them the present yes or no is
     kept, and without one (at first, or after `unknown`) the answer is `uncertain`. Choice: the
@@ -78,8 +76,7 @@ class Smoother:
         evidence: Evidence,
         t_decided_ns: int,
     ) -> Decision:
-        """
-        Take one group's probabilities and return the decision.
+        """Take one group's probabilities and return the decision.
 
         `probabilities`: (yes, no) for a yes/no question, one per option for a choice, calibrated
         (see `calibrated`). Raises ValueError if they are not that many finite numbers in [0, 1].
@@ -105,8 +102,7 @@ class Smoother:
         evidence: Evidence | None = None,
         status: str = FAULT,
     ) -> Decision:
-        """
-        Return the decision that there is no answer, for `reason` (`status`: the same in a word).
+        """Return the decision that there is no answer, for `reason` (`status`: the same in a word).
 
         `evidence` are the frames that could not be judged; without it, the question's last (its
         stamps are 0 if there was none). `since` is its first such frame, or the time decided.
@@ -145,8 +141,7 @@ class Smoother:
 
 
 def calibrated(question: Question, logits: Sequence[float] | np.ndarray) -> tuple[float, ...]:
-    """
-    Return the probabilities of logits (k,), after the question's scale and bias.
+    """Return the probabilities of logits (k,), after the question's scale and bias.
 
     Yes/no: logits (yes, no), p(yes) = sigmoid(scale * (yes - no) + bias). Choice: the softmax of
     scale * logits. NaN where the logits are not finite.

@@ -27,8 +27,7 @@ class Percentiles:
 
 @dataclass(frozen=True)
 class RuntimeStats:
-    """
-    A snapshot of a runtime.
+    """A snapshot of a runtime.
 
     - `frames`, `groups`, `ticks` (groups processed), `decisions`, `scene_changes`, `errors`,
       `segments` (windows begun): totals.

@@ -1,5 +1,4 @@
-"""
-How a running system does, as one value: written by the node, read by the viewer, sent as JSON.
+"""How a running system does, as one value: written by the node, read by the viewer, sent as JSON.
 
 The JSON is one object with the fields of System by name. Percentiles are [median, 95th], in
 milliseconds; null stands for a number that is not known.
@@ -32,8 +31,7 @@ class Status:
 
 @dataclass(frozen=True)
 class System:
-    """
-    How the running system does.
+    """How the running system does.
 
     - `node`: fully qualified name of the node, empty without ROS. `state`: its lifecycle label, or
       `loading` and `active` without ROS. `failure`: why it could not be configured, or empty.

@@ -6,8 +6,7 @@ import sys
 
 
 def leave_thread() -> None:
-    """
-    Destroy the calling thread's MLX streams; call it last in a thread that used MLX.
+    """Destroy the calling thread's MLX streams; call it last in a thread that used MLX.
 
     Where a thread other than the main one ends without this, the process aborts at exit about
     every second time (MLX 0.32.4, CPU: "terminate called without an active exception").

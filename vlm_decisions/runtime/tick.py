@@ -1,5 +1,4 @@
-"""
-One group through the engine: vision, Tier 1, append, Tier 2, in this order.
+"""One group through the engine: vision, Tier 1, append, Tier 2, in this order.
 
 Each step is a call that returns what it found; the caller gates and publishes it.
 """
@@ -30,8 +29,7 @@ AGED_SHARE = 0.75
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """
-    A group after vision: its features, or the fault that left none, and its place in time.
+    """A group after vision: its features, or the fault that left none, and its place in time.
 
     `scene_change`: the picture has changed much since the group before.
     """
@@ -46,8 +44,7 @@ class Encoded:
 
 @dataclass(frozen=True)
 class Work:
-    """
-    A part of a group's work that is done.
+    """A part of a group's work that is done.
 
     `results`; `faults`: messages for the operator; `put_off`: questions due that were not asked.
     """
@@ -58,8 +55,7 @@ class Work:
 
 
 class Processor:
-    """
-    Takes groups through an engine, one by one. Belongs to the engine's thread.
+    """Takes groups through an engine, one by one. Belongs to the engine's thread.
 
     Nothing here raises for what an engine does: a fault ends as results without an answer for the
     questions it hit and one message; a state that it may have spoilt is computed anew.
@@ -155,8 +151,7 @@ class Processor:
             return Encoded(None, *place, fault=f"vision: {_text(error)}")
 
     def tier1(self, encoded: Encoded, due: Sequence[Question]) -> Work:
-        """
-        Answer what heads answer, and refuse what demands a head that is not loaded.
+        """Answer what heads answer, and refuse what demands a head that is not loaded.
 
         A question whose head needs a longer window has no result: it stays due until there is one.
         """
@@ -189,8 +184,7 @@ class Processor:
         age_s: float,
         skip: bool,
     ) -> Iterator[Work]:
-        """
-        Append the group and answer what the language model answers, part by part.
+        """Append the group and answer what the language model answers, part by part.
 
         `questions` are the standing ones. `age_s`: of the group's newest frame. With `skip`, the
         group is appended and nothing asked. No more is asked than fits into the budget and can be

@@ -13,8 +13,7 @@ _condition = lru_cache(maxsize=1024)(parse_condition)
 
 
 def withheld(question: Question, answers: Mapping[str, str], seen_s: float) -> tuple[str, str]:
-    """
-    Return why a question is not asked about a group, as status and reason; OK and "" if it is.
+    """Return why a question is not asked about a group, as status and reason; OK and "" if it is.
 
     `answers`: the present ones by id, so those of the group before where this group's are not yet
     known. `seen_s`: how long the picture has been seen without a cut.

@@ -1,5 +1,4 @@
-"""
-The web application: the page, its live connection, and the requests it makes.
+"""The web application: the page, its live connection, and the requests it makes.
 
 - `GET /`, `/static/...`: the page.
 - `WS /live`: changes and pictures (live.py).

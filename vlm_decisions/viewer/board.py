@@ -1,5 +1,4 @@
-"""
-What the page shows, kept up to date from any thread and read as changes since a version.
+"""What the page shows, kept up to date from any thread and read as changes since a version.
 
 A reader that is slow loses nothing but the steps in between: it gets the newest of each row. All
 that is kept is bounded: a minute of history in half-second steps, and the last events.
@@ -194,8 +193,7 @@ class Board:
             return [_event(event) for event in self._events]
 
     def timeline(self) -> dict[str, Any]:
-        """
-        Return the answers of the last hours: {now, bands: {id: [[t, answer, p], ...]}}.
+        """Return the answers of the last hours: {now, bands: {id: [[t, answer, p], ...]}}.
 
         Each answer holds from its `t` (epoch, seconds) until the next one's.
         """
@@ -205,8 +203,7 @@ class Board:
                 for name in self._questions}}
 
     def changes(self, since: int) -> tuple[int, str]:
-        """
-        Return (version, JSON text) of what changed after version `since`; empty text for nothing.
+        """Return (version, JSON text) of what changed after version `since`, empty for nothing.
 
         0 asks for everything, with the history. The next call passes the version returned.
         """

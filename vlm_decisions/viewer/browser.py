@@ -51,8 +51,7 @@ def opened() -> Iterator[Browser]:
 
 
 def screenshot(url: str, path: str, *, width: int, height: int, dark: bool, after_s: float) -> None:
-    """
-    Save a picture of a viewer's page, `after_s` seconds after the first answer stands in it.
+    """Save a picture of a viewer's page, `after_s` seconds after the first answer stands in it.
 
     `width`, `height` are the window's, CSS pixels. Raises BrowserError.
     """

@@ -1,5 +1,4 @@
-"""
-The door: who may talk to the viewer, and what its pages may do.
+"""The door: who may talk to the viewer, and what its pages may do.
 
 A page of another site can make a browser send requests to a server on this machine, and a name
 that its owner lets point here (DNS rebinding) can make such a page count as the same site. So

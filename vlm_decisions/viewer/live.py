@@ -1,5 +1,4 @@
-"""
-One browser's live connection: what changed, and pictures, never more than it can take.
+"""One browser's live connection: what changed, and pictures, never more than it can take.
 
 A message of each kind is sent only when the browser said that it got the one before, so what
 waits for a browser is at most one picture and one set of changes, whatever it does. One that says

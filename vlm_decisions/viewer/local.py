@@ -16,8 +16,7 @@ from .server import HOST, PORT, Server
 
 
 class LocalViewer:
-    """
-    Serves a page about a runtime; hand it each frame.
+    """Serves a page about a runtime; hand it each frame.
 
     `name` is shown as what is looked at, `tell` gets what should be logged. Raises ServerError
     where the address is taken.

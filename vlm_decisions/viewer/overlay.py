@@ -24,8 +24,7 @@ _WIDEST = 0.7
 
 def draw(image: np.ndarray, question_ids: Sequence[str], decisions: Mapping[str, Decision],
          now_ns: int, *, title: str = "", mark: str = "") -> np.ndarray:
-    """
-    Return a copy of ``image`` (uint8 RGB, (H, W, 3)) with a table of the latest decisions.
+    """Return a copy of ``image`` (uint8 RGB, (H, W, 3)) with a table of the latest decisions.
 
     A row names the question, its answer, p as number and bar, and the age of the evidence at
     ``now_ns``, seconds. A question without a decision shows dots. Camera health comes first and

@@ -1,5 +1,4 @@
-"""
-Pictures on their way to browsers: the newest of each channel, encoded once, only while watched.
+"""Pictures on their way to browsers: the newest of each channel, encoded once, only while watched.
 
 A source puts pictures in from any thread and never waits. The rest lives in the server's event
 loop: one encoding task per channel that is watched, whose result all its watchers share.
@@ -38,8 +37,7 @@ class _Channel:
 
 
 class Pictures:
-    """
-    The newest picture of each channel.
+    """The newest picture of each channel.
 
     `on_watch` is called with the channels that are watched whenever that changes; `on_error` with
     a message for each picture that could not be encoded.
@@ -54,8 +52,7 @@ class Pictures:
         self._watched: frozenset[str] = frozenset()
 
     def put(self, channel: str, picture: Picture) -> None:
-        """
-        Take the newest picture: uint8 RGB (H, W, 3), not written to afterwards, or what draws it.
+        """Take the newest picture: uint8 RGB (H, W, 3), not written to later, or what draws it.
 
         Dropped where nobody watches the channel. Never waits; from any thread.
         """

@@ -24,8 +24,7 @@ SYSTEM_S = 1.0
 
 
 class RuntimeSource:
-    """
-    Shows a runtime, of whose decisions it listens to each; hand it each frame.
+    """Shows a runtime, of whose decisions it listens to each; hand it each frame.
 
     While it runs, it also has the runtime check for answers that became stale, so that the page
     says so even where the camera delivers nothing at all.

@@ -30,8 +30,7 @@ class ServerError(OSError):
 
 
 class Server:
-    """
-    Binds `host`:`port` (0: any free one) at once, and serves from `start` to `stop`.
+    """Binds `host`:`port` (0: any free one) at once, and serves from `start` to `stop`.
 
     Raises ServerError where the address is taken or is none of this machine.
     """

@@ -48,8 +48,7 @@ class PageSource(Protocol):
         """Answer one question about now."""
 
     def cost(self, question: Question) -> tuple[tuple[int, float] | None, bool]:
-        """
-        Return what a question would cost, None if unknown, and whether that is an estimate.
+        """Return what a question would cost, None if unknown, and whether that is an estimate.
 
         A cost is (tokens, milliseconds of one asking); 0 tokens where a head answers.
         """
@@ -60,8 +59,7 @@ class PageSource(Protocol):
 
 def cost_by_length(question: Question, standing: Iterable[Question],
                    costs: Mapping[str, tuple[int, float]]) -> tuple[int, float] | None:
-    """
-    Estimate what a question costs from the lengths and costs of standing ones.
+    """Estimate what a question costs from the lengths and costs of standing ones.
 
     None where none of these is answered by the language model.
     """

@@ -72,8 +72,7 @@ class Strain:
 def state_of(link: Mapping[str, Any], system: System, reasons: Mapping[str, str],
              waiting: Collection[str], count: int, *, dropped: bool = False,
              put_off: bool = False) -> PageState:
-    """
-    Return the state of a system.
+    """Return the state of a system.
 
     `link`: {ok, message}. `reasons`: why, by question that is unknown or stale. `waiting`: the
     questions without any decision yet. `count`: all standing questions. `dropped`, `put_off`: what

@@ -1,5 +1,4 @@
-"""
-Decisions in the terminal: a table drawn in place, or where there is none a line a change.
+"""Decisions in the terminal: a table drawn in place, or where there is none a line a change.
 
 What the terminal cannot show is replaced; where it is gone, nothing more is shown. A display never
 stops what it shows.

@@ -1,5 +1,4 @@
-"""
-A window that shows pictures, in a process of its own.
+"""A window that shows pictures, in a process of its own.
 
 Where no window can be shown (a stale DISPLAY, a display of another kind, an OpenCV without one),
 the toolkit ends its process. That must not be the process that answers.
@@ -26,8 +25,7 @@ _CLOSED = 10
 
 
 class Window:
-    """
-    Shows the newest of the pictures it is handed. Never waits, never raises.
+    """Shows the newest of the pictures it is handed. Never waits, never raises.
 
     `closed`: the user closed it. `failed`: no window can be shown here.
     """
