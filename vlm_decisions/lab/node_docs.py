@@ -7,8 +7,8 @@ hand, so a test can compare the page with what this module writes.
 
 from __future__ import annotations
 
+import argparse
 import re
-import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
@@ -185,4 +185,6 @@ def _markdown(text: str) -> str:
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(page())
+    parser = argparse.ArgumentParser(description="Write the page of topics, services, parameters.")
+    parser.add_argument("file", type=Path, help="where to, e.g. docs/node.md")
+    parser.parse_args().file.write_text(page())
