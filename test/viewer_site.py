@@ -20,7 +20,7 @@ from vlm_decisions.viewer.board import Board
 from vlm_decisions.viewer.complaints import Complaints
 from vlm_decisions.viewer.pictures import Pictures
 from vlm_decisions.viewer.server import Server
-from vlm_decisions.viewer.source import PageSourceError, cost_by_length
+from vlm_decisions.viewer.source import PageSourceError
 
 
 def decision(question_id: str = "person", answer: str = "yes", p: float = 0.9, **changes: Any
@@ -71,9 +71,8 @@ class BookSource:
             raise PageSourceError("4 asks are waiting already")
         return decision("ask", "no", 0.25)
 
-    def cost(self, question: Question) -> tuple[tuple[int, float] | None, bool]:
-        costs = {other.id: (10, 2.5) for other in self.book}
-        return cost_by_length(question, self.book, costs), True
+    def cost(self, question: Question) -> tuple[int, float] | None:
+        return len(question.text) // 2, len(question.text) / 8
 
     def watch(self, channels: frozenset[str]) -> None:
         self.watched.append(channels)

@@ -128,11 +128,29 @@ def test_bad_asks_say_what_is_wrong(live, fields, reason):
     assert not response.success and reason in response.message
 
 
+def test_a_question_is_checked_and_its_cost_told_before_it_is_added(live):
+    peer, standing = live.peer, [q.id for q in live.node.questions()]
+    snow = Question(id="snow", text="Is it snowing?")
+    peer.answered()  # something was asked, so that milliseconds are known
+
+    def check(**fields):
+        return peer.call(AddQuestion, "add_question", check_only=True, **fields)
+
+    once, long = check(question=snow), check(question=Question(id="long", text="snow " * 50))
+    assert once.success and once.message == "'snow' can be added"
+    assert long.tokens > once.tokens > 0 and long.cost_ms > once.cost_ms > 0
+    person = Question(id="person", text="Who is it?")
+    assert not check(question=person).success and check(question=person, replace=True).success
+    refused = check(question=Question(id="deep", text="Is it?", depth=60))
+    assert not refused.success and "depth" in refused.message
+    assert [q.id for q in live.node.questions()] == standing
+
+
 def test_question_comes_and_goes(live):
     peer = live.peer
     question = Question(id="rain", text="Is it raining?", rate_hz=4.0)
     response = peer.call(AddQuestion, "add_question", question=question)
-    assert response.success and response.message == "added 'rain'"
+    assert response.success and response.message == "added 'rain'" and response.tokens > 0
     peer.answered("rain")
     assert peer.set_parameters(questions__rain__rate_hz=2.0)[0].successful
     again = peer.call(AddQuestion, "add_question", question=question)

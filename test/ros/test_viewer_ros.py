@@ -105,7 +105,7 @@ def test_it_follows_the_node_and_acts_on_it(tmp_path):
 
         cost = wait_for(lambda: (lambda c: c if c["tokens"] else None)(
             page.call("POST", "/api/cost", {"text": "Is it snowing?"})[1]), WAIT_S)
-        assert cost["estimated"]
+        assert cost["ms"] > 0 and "snowing" not in str(page.state()["questions"])
         wait_for(lambda: page.state()["system"]["costs"].keys() >= {"person", "raining"}, WAIT_S)
 
         status, reply = page.call("PATCH", "/api/questions/raining", {"text": "Is it wet?"})

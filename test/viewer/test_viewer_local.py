@@ -106,7 +106,7 @@ def test_it_shows_and_acts_as_the_node_does():
         status, reply = film.call("POST", "/api/ask", {"text": "Is it?"})
         assert status == 200 and reply["answer"] == "yes"
         status, reply = film.call("POST", "/api/cost", {"text": "Is it?"})
-        assert status == 200 and reply["tokens"] > 0 and not reply["estimated"]
+        assert status == 200 and reply["tokens"] > 0
         assert film.call("DELETE", "/api/questions/it_raining")[0] == 200
         assert [q.id for q in film.runtime.questions()] == ["person", "activity"]
         system = wait_for(

@@ -60,6 +60,7 @@ from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackRet
 from ..decision import UNKNOWN, YES, Decision
 from ..questions import Question, QuestionError
 from ..runtime.intake import CLOCK_JUMP_NS
+from ..runtime.scheduler import Cost
 from ..runtime.settings import RuntimeSettings
 from ..runtime.statistics import percentiles
 from .diagnostics import Diagnostics, NodeState, system_of
@@ -269,6 +270,14 @@ class DecisionNode(ParameterRules, LifecycleNode):
     def add_question(self, question: Question, replace: bool) -> str:
         """Add a standing question; return what was done."""
         return self._need().add_question(question, replace)
+
+    def check_question(self, question: Question, replace: bool) -> str:
+        """Return that a question could be added."""
+        return self._need().check_question(question, replace)
+
+    def cost(self, question: Question) -> Cost | None:
+        """Return what a question costs, None before the model is loaded."""
+        return self._need().cost(question)
 
     def remove_question(self, question_id: str) -> str:
         """Remove a standing question; return what was done."""

@@ -6,6 +6,7 @@ waits for the runtime without holding the executor, so one executor thread is en
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from concurrent.futures import Future as WorkerFuture
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,7 @@ from vlm_decisions.srv import AddQuestion, Ask, ListQuestions, RemoveQuestion, S
 
 from ..decision import Decision
 from ..questions import Question, QuestionError
+from ..runtime.scheduler import Cost
 from .convert import decision_to_msg, question_from_msg, question_to_msg
 
 MAX_ASKS = 4
@@ -41,6 +43,12 @@ class Backend(Protocol):
 
     def add_question(self, question: Question, replace: bool) -> str:
         """Add a standing question; return what was done."""
+
+    def check_question(self, question: Question, replace: bool) -> str:
+        """Return that a question could be added; change nothing."""
+
+    def cost(self, question: Question) -> Cost | None:
+        """Return what a question costs, None before the model is loaded."""
 
     def remove_question(self, question_id: str) -> str:
         """Remove a standing question; return what was done."""
@@ -74,8 +82,12 @@ class QuestionServices:
 
     def _add(self, request: Any, response: Any) -> Any:
         def act() -> str:
-            return self._backend.add_question(question_from_msg(request.question),
-                                              request.replace)
+            question = question_from_msg(request.question)
+            act = self._backend.check_question if request.check_only else self._backend.add_question
+            said = act(question, request.replace)
+            cost = self._backend.cost(question)
+            response.tokens, response.cost_ms = (cost.tokens, cost.ms) if cost else (0, math.nan)
+            return said
         return self._reply(response, act)
 
     def _remove(self, request: Any, response: Any) -> Any:

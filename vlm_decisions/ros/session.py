@@ -22,6 +22,7 @@ from ..runtime import NotReadyError, Runtime
 from ..runtime.engine_protocol import EngineLike
 from ..runtime.health import HEALTH_IDS
 from ..runtime.log import DecisionLog
+from ..runtime.scheduler import Cost
 from ..runtime.statistics import RuntimeStats
 from ..runtime.throttle import Throttle
 from .parameters import ParameterError, ParameterGate, runtime_settings
@@ -144,6 +145,15 @@ class Session:
         self.runtime.add_question(question)
         self._begin(question)
         return f"added '{question.id}'{self._changed()}"
+
+    def check_question(self, question: Question, replace: bool) -> str:
+        """Return that a question could be added. Raises QuestionError."""
+        self.runtime.check_question(question, replace)
+        return f"'{question.id}' can be added"
+
+    def cost(self, question: Question) -> Cost | None:
+        """Return what a question costs, None before the model is loaded."""
+        return self.runtime.cost(question)
 
     def remove_question(self, question_id: str) -> str:
         """Remove a standing question; return what was done. Raises QuestionError."""

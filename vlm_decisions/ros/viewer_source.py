@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -34,7 +35,6 @@ from ..viewer.source import (
     OVERLAY,
     PageSourceError,
     Unavailable,
-    cost_by_length,
 )
 from .convert import decision_from_msg, event_from_msg, question_from_msg, question_to_msg
 from .matching import MatchingSubscription
@@ -173,9 +173,14 @@ class RosSource:
             raise PageSourceError(reply.message)
         return decision_from_msg(reply.decision)
 
-    def cost(self, question: Question) -> tuple[tuple[int, float] | None, bool]:
-        """Return what a question would cost, estimated: the node tells it of standing ones only."""
-        return cost_by_length(question, self._board.standing(), self._system.costs), True
+    def cost(self, question: Question) -> tuple[int, float] | None:
+        """Return what a question would cost, None while the model loads. Raises PageSourceError."""
+        reply = self._call(AddQuestion, question=question_to_msg(question), replace=True,
+                           check_only=True)
+        self._reply(reply)
+        if not reply.tokens and math.isnan(reply.cost_ms):
+            return None
+        return reply.tokens, reply.cost_ms
 
     def _reply(self, reply: Any) -> str:
         if not reply.success:

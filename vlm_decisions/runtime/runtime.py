@@ -245,6 +245,19 @@ class Runtime:
             book = self._book.copy()
         book.save(path)
 
+    def check_question(self, question: Question, replace: bool = False) -> None:
+        """Raise QuestionError where adding the question would; nothing is changed.
+
+        `replace`: a question of the same id gives way to it.
+        """
+        with self._lock:
+            self._check(question)
+            if replace and question.id in self._standing:
+                changes = {name: getattr(question, name) for name in question.__dataclass_fields__}
+                self._book.replaced(question.id, **changes)
+            else:
+                self._book.copy().add(question)
+
     def _begin_question(self, question_id: str) -> None:
         """Ask a new question from the next group on, with nothing left of an old one of that id."""
         self._scheduler.forget(question_id)

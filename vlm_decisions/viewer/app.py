@@ -160,10 +160,10 @@ class ViewerApp:
         try:
             question = new_question(body, ())
         except QuestionError:  # half written: what is wrong with it is said when it is added
-            return JSONResponse({"tokens": None, "ms": None, "estimated": False})
-        cost, estimated = await self._act(self._source.cost, question)
+            return JSONResponse({"tokens": None, "ms": None})
+        cost = await self._act(self._source.cost, question)
         tokens, ms = (None, None) if cost is None else (cost[0], finite(cost[1]))
-        return JSONResponse({"tokens": tokens, "ms": ms, "estimated": estimated})
+        return JSONResponse({"tokens": tokens, "ms": ms})
 
     async def _act(self, act: Callable[..., Any], *args: Any) -> Any:
         """Call the source, which blocks, in a thread."""

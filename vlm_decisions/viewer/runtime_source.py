@@ -129,10 +129,10 @@ class RuntimeSource:
         """Answer one question about now."""
         return self._runtime.ask(question, timeout_s)
 
-    def cost(self, question: Question) -> tuple[tuple[int, float] | None, bool]:
+    def cost(self, question: Question) -> tuple[int, float] | None:
         """Return what a question would cost, None while the model loads."""
         cost = self._runtime.cost(question)
-        return (None if cost is None else (cost.tokens, cost.ms)), False
+        return None if cost is None else (cost.tokens, cost.ms)
 
     def watch(self, channels: frozenset[str]) -> None:
         """Do nothing: frames are at hand, and Pictures drops what nobody watches."""

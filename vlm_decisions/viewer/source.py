@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from ..decision import Decision
@@ -47,30 +47,11 @@ class PageSource(Protocol):
     def ask(self, question: Question, timeout_s: float) -> Decision:
         """Answer one question about now."""
 
-    def cost(self, question: Question) -> tuple[tuple[int, float] | None, bool]:
-        """Return what a question would cost, None if unknown, and whether that is an estimate.
+    def cost(self, question: Question) -> tuple[int, float] | None:
+        """Return what a question would cost, standing or not; None if unknown.
 
-        A cost is (tokens, milliseconds of one asking); 0 tokens where a head answers.
+        That is tokens, 0 where a head answers, and milliseconds of one asking, NaN if unknown.
         """
 
     def watch(self, channels: frozenset[str]) -> None:
         """Provide pictures of these channels. Called from any thread."""
-
-
-def cost_by_length(question: Question, standing: Iterable[Question],
-                   costs: Mapping[str, tuple[int, float]]) -> tuple[int, float] | None:
-    """Estimate what a question costs from the lengths and costs of standing ones.
-
-    None where none of these is answered by the language model.
-    """
-    known = [(_length(other), *costs[other.id]) for other in standing
-             if other.id in costs and costs[other.id][0]]
-    if not known:
-        return None
-    length, tokens, ms = (sum(values) for values in zip(*known))
-    share = _length(question) / length
-    return round(tokens * share), ms * share
-
-
-def _length(question: Question) -> int:
-    return len(question.text) + sum(len(option) + 1 for option in question.options)

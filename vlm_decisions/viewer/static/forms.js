@@ -63,11 +63,10 @@ function result(text, level = "good") {
   say($("ask-result"), text);
 }
 
-function costs({ tokens, ms, estimated }) {
+function costs({ tokens, ms }) {
   if (tokens == null) return "";
   if (tokens === 0) return "A head answers it: it costs next to nothing.";
-  return `${estimated ? "About " : ""}${tokens} tokens${ms == null ? "" : `, ${milliseconds(ms)} each time`}`
-    + (estimated ? ", judged by its length." : ".");
+  return `${tokens} tokens${ms == null ? "" : `, ${milliseconds(ms)} each time`}.`;
 }
 
 /** Set up the form; returns what forgets its messages. */
