@@ -152,6 +152,27 @@ def test_threads_that_fail_after_the_signal_are_quiet(monkeypatch, capsys):
     assert capsys.readouterr() == ("", "") and threading.excepthook is hook
 
 
+def test_who_calls_the_command_from_python_lives_on(monkeypatch):
+    """The process is ended only where cleaning up does not end by itself."""
+    ended = []
+    monkeypatch.setattr(signals, "GRACE_S", 0.2)
+    monkeypatch.setattr(signals, "leave", lambda: ended.append("the process"))
+    assert interrupted(monkeypatch, lambda: signal.raise_signal(signal.SIGINT) or 0) == 130
+    time.sleep(0.5)
+    assert not ended
+
+    def slow_to_end() -> int:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        finally:
+            end = time.monotonic() + 10.0
+            while not ended and time.monotonic() < end:
+                time.sleep(0.01)
+        return 0
+
+    assert interrupted(monkeypatch, slow_to_end) == 130 and ended == ["the process"]
+
+
 def test_an_import_is_not_interrupted_in_the_middle(monkeypatch, tmp_path):
     monkeypatch.setattr(signals, "IMPORT_S", 60.0)
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -28,6 +28,7 @@ class Interrupt:
         """None has."""
         self.came = False
         self._first_s = 0.0
+        self._deadline: threading.Timer | None = None
 
     def take(self, number: int, frame: FrameType | None) -> None:
         """Handle a signal: the first one raises KeyboardInterrupt; later ones change nothing."""
@@ -45,10 +46,15 @@ class Interrupt:
         # What fails from here on fails because of the interrupt.
         threading.excepthook = lambda *_: None
         sys.unraisablehook = lambda *_: None
-        deadline = threading.Timer(GRACE_S, leave)
-        deadline.daemon = True
-        deadline.start()
+        self._deadline = threading.Timer(GRACE_S, leave)
+        self._deadline.daemon = True
+        self._deadline.start()
         raise KeyboardInterrupt
+
+    def cleaned_up(self) -> None:
+        """Let the process live on: the command has ended in time."""
+        if self._deadline is not None:
+            self._deadline.cancel()
 
 
 @contextmanager
@@ -64,6 +70,7 @@ def interruptible() -> Iterator[Interrupt]:
     try:
         yield interrupt
     finally:
+        interrupt.cleaned_up()
         for number, handler in before.items():
             signal.signal(number, handler)
         threading.excepthook, sys.unraisablehook = hooks
