@@ -35,7 +35,7 @@ SOURCES := $(shell find vlm_decisions msg srv launch config heads cmake -not -na
 	-not -name __pycache__ -not -name .gitkeep) \
 	CMakeLists.txt package.xml setup.py pyproject.toml README.md
 
-.PHONY: all demo test perf docs lint colcon clean
+.PHONY: all demo test retest perf docs lint colcon clean
 all: $(VENV)/.package
 
 # The environment with the pinned requirements.
@@ -62,7 +62,12 @@ demo: $(VENV)/.package
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(8, 2 * os.cpu_count()))')
 test: lint $(VENV)/.package
 	$(VENV)/bin/pytest -n $(WORKERS) --dist loadgroup \
-	  $(if $(FAST),-m 'not slow and not perf') $(ARGS)
+	  $(if $(FAST),-m 'not slow and not perf') $(ARGS); \
+	  status=$$?; echo $$status > $(VENV)/.test-status; exit $$status
+
+# Those that failed in the last run, one at a time.
+retest: $(VENV)/.package
+	$(VENV)/bin/pytest --last-failed --last-failed-no-failures none
 
 perf: $(VENV)/.package
 	$(VENV)/bin/pytest -m perf $(ARGS)
