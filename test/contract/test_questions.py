@@ -173,6 +173,10 @@ def test_file_errors_name_the_line(text, line, words):
         ("- id: a\n  text: Is it: on?\n", 2, "not valid YAML"),
         ("- id: a\n  text: @home?\n", 2, "not valid YAML"),
         ("- id: a\n  text: ! Is it on?\n", 2, "a tag"),
+        ("- id: a\n  text: &left Is it on?\n", 2, "an anchor"),
+        ("- id: a\n  text: {is it on}\n", 2, "plain value"),
+        ("- id: a\n  text: Is shelf\n    #3 empty?\n", 2, "reads only 'Is shelf'"),
+        ("- id: a\n  text: q\n  kind: choice\n  options:\n  - b\n  - c\n    #4\n", 6, "only 'c'"),
         ("- {id: a, text: q, kind: choice, options: [12:30, 0.5]}\n", 1, "not 750, as YAML reads"),
         ("- {id: a, text: q, kind: choice, options: [b,\n 0.5]}\n", 2, "not 0.5"),
         ("- {id: a, text: q, kind: choice, options: [on, off]}\n", 1, "not True"),
@@ -197,6 +201,14 @@ def test_texts_in_quotes_and_comments_elsewhere_are_as_they_were():
     )
     assert [q.text for q in book] == ["Is shelf #3 empty?", "Is shelf #3 empty?", "Is it#3"]
     assert book.get("a").options == ("12:30", "0.5", "on #2")
+
+
+def test_lines_that_are_commented_out_are_no_part_of_the_text_above():
+    book = QuestionBook.loads(
+        "- id: a\n  text: Is it on?\n  #rate_hz: 2\n#- id: b\n  kind: choice\n"
+        "  options:\n  - red\n  #- blue\n  - green\n      # not yellow\n"
+    )
+    assert book.get("a").text == "Is it on?" and book.get("a").options == ("red", "green")
 
 
 def test_a_text_is_kept_in_its_composed_form():

@@ -18,6 +18,8 @@ import yaml
 QUOTE = "quote the text"
 
 _REST_OF_LINE = re.compile(r"[^\r\n\x85\u2028\u2029]*")
+#: A line of its own that begins as the second half of "shelf #3" does: its indentation, the rest.
+_LINE_BELOW = re.compile(r"[ \t]*\r?\n([ \t]*)(#[^\s#][^\r\n]*)")
 
 
 class YamlRecordError(ValueError):
@@ -159,7 +161,7 @@ class _RecordReader:
             elif name in shape.tables:
                 values[name] = self._table(value)
             else:
-                values[name] = self._value(value, name, shape)
+                values[name] = self._value(value, name, shape, key.start_mark.column)
             lines[name] = _line(key.start_mark)
         return Record(values, lines, _line(node.start_mark))
 
@@ -177,17 +179,19 @@ class _RecordReader:
                 values[name] = self._literal(value)
         return values
 
-    def _value(self, node: yaml.Node, name: str, shape: Shape) -> Any:
+    def _value(self, node: yaml.Node, name: str, shape: Shape, indent: int) -> Any:
         if isinstance(node, yaml.SequenceNode):
-            return [self._scalar(item, name, shape) for item in node.value]
-        return self._scalar(node, name, shape)
+            if not node.flow_style:
+                indent = node.start_mark.column
+            return [self._scalar(item, name, shape, indent) for item in node.value]
+        return self._scalar(node, name, shape, indent)
 
-    def _scalar(self, node: yaml.Node, name: str, shape: Shape) -> Any:
+    def _scalar(self, node: yaml.Node, name: str, shape: Shape, indent: int) -> Any:
         if name in shape.literals:
             return self._literal(node)
         free = name in shape.texts
         if free or name in shape.strings:
-            self._refuse_cut(node, free)
+            self._refuse_cut(node, free, indent)
         value = self._constructed(node)
         if free and not isinstance(value, str) or (
             name in shape.strings and not isinstance(value, (str, type(None)))
@@ -203,15 +207,19 @@ class _RecordReader:
         self._refuse_cut(node, False)
         return node.value
 
-    def _refuse_cut(self, node: yaml.Node, free: bool) -> None:
-        """Refuse an unquoted text of which YAML has taken a part for a comment or a tag.
+    def _refuse_cut(self, node: yaml.Node, free: bool, indent: int = 0) -> None:
+        """Refuse an unquoted text of which YAML has taken a part for a comment, a tag or an anchor.
 
         A comment after a single word is usual. Only one without a space after the # ("shelf #3") is
-        taken for a part of the word.
+        taken for a part of the word. The same on the line below, where it stands further in than
+        `indent`, the column of the key or of the list: there a text would go on.
         """
         if not isinstance(node, yaml.ScalarNode) or node.style is not None:
             return
         rest = _REST_OF_LINE.match(self._text, node.end_mark.index)[0].strip()
+        below = _LINE_BELOW.match(self._text, node.end_mark.index) if free else None
+        if below and len(below[1]) > indent:
+            rest = below[2].strip()
         if rest.startswith("#") and (free or rest[1:2].strip(" \t#")):
             raise self._error(
                 node,
@@ -219,8 +227,11 @@ class _RecordReader:
                 "put the comment on a line of its own",
                 node.end_mark,
             )
-        if free and self._text.startswith("!", node.start_mark.index):
-            raise self._error(node, f"YAML takes the ! for the beginning of a tag: {QUOTE}")
+        for mark, what in (("!", "a tag"), ("&", "an anchor")):
+            if free and self._text.startswith(mark, node.start_mark.index):
+                raise self._error(
+                    node, f"YAML takes the {mark} for the beginning of {what}: {QUOTE}"
+                )
 
     def _error(
         self, node: yaml.Node, message: str, mark: yaml.Mark | None = None
@@ -229,7 +240,7 @@ class _RecordReader:
 
     def _constructed(self, node: yaml.Node) -> Any:
         if not isinstance(node, yaml.ScalarNode):
-            raise self._error(node, "expected a plain value here")
+            raise self._error(node, f"expected a plain value here (if it is a text: {QUOTE})")
         loader = yaml.SafeLoader("")
         try:
             return loader.construct_object(node)
