@@ -150,6 +150,8 @@ def no_template(target):
         (text_config, "does not describe"),
         (no_template, "no chat template"),
         (lambda t: (t / "tokenizer.json").unlink(), "tokenizer.json is missing"),
+        (lambda t: (t / "tokenizer.json").write_text("version https://git-lfs.github.com/spec/v1"),
+         "tokenizer.json is a Git LFS pointer"),
         (
             lambda t: (t / "model.safetensors.index.json").write_text(
                 json.dumps({"weight_map": {"a": "model-1-of-2.safetensors"}})

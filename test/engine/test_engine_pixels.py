@@ -144,3 +144,20 @@ def test_steps_that_are_not_implemented(tmp_path, stated, match):
         with pytest.raises(CheckpointError, match=match):
             read_settings(tmp_path, Vision)
         (tmp_path / name).unlink()
+
+
+@pytest.mark.parametrize(
+    ("stated", "match"),
+    [
+        ({"image_mean": [0.1, 0.2]}, "image_mean .*red, green and blue"),
+        ({"image_mean": "0.5"}, "image_mean '0.5'"),
+        ({"image_std": [0.5, 0.0, 0.5]}, "image_std"),
+        ({"size": {"longest_edge": "24576"}}, "longest_edge '24576': not a number"),
+        ({"patch_size": [16, 16]}, "patch_size"),
+        ({"rescale_factor": float("nan")}, "rescale_factor nan"),
+    ],
+)
+def test_settings_that_cannot_be_computed_with(tmp_path, stated, match):
+    (tmp_path / "processor_config.json").write_text(json.dumps({"image_processor": stated}))
+    with pytest.raises(CheckpointError, match=match):
+        read_settings(tmp_path, Vision)

@@ -192,6 +192,7 @@ def test_a_webcam_that_is_in_use(webcam):
     ("webcam:front", "a webcam is `webcam` or `webcam:N`"), ("webcam:", "`webcam:N`"),
     ("foo://camera/1", "foo:// is not supported; streams are rtsp://"),
     ("rtsp://user:secret@127.0.0.1:1/x", "rtsp://127.0.0.1:1/x cannot be opened: connection ref"),
+    ("RTSP://127.0.0.1:1/x", "cannot be opened: connection refused"),
     ("http://127.0.0.1:1/x.mjpg", "cannot be opened: connection refused")])
 def test_sources_that_are_not_there(source, told, capfd):
     with pytest.raises(SourceError, match=told) as caught:

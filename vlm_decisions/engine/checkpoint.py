@@ -22,6 +22,7 @@ import numpy as np
 from . import memory
 from .errors import CheckpointError
 from .families import Family
+from .json_object import is_pointer
 from .model_config import ModelConfig, read_config
 from .packing import Packing, unpack_in_passes
 from .weights import FLOATS, Tensor, list_tensors, read_tensors
@@ -119,6 +120,9 @@ def load_tokenizer(folder: Path) -> Any:
             f"{folder} has no tokenizer: tokenizer.json is missing (and so are vocab.json with "
             "merges.txt, which it could be made of)"
         )
+    if whole and is_pointer(folder / "tokenizer.json"):
+        raise CheckpointError(f"{folder / 'tokenizer.json'} is a Git LFS pointer: the tokenizer "
+                              "itself was not downloaded")
     try:
         kind = PreTrainedTokenizerFast if whole else AutoTokenizer
         tokenizer = kind.from_pretrained(folder)

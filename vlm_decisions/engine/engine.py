@@ -92,7 +92,8 @@ class Engine(Asking):
             self.remarks.append(
                 "the checkpoint states no pixel settings (processor_config.json, "
                 "preprocessor_config.json, video_preprocessor_config.json): mean "
-                f"{self.settings.mean} and standard deviation {self.settings.std} are assumed"
+                f"{self.settings.mean}, standard deviation {self.settings.std} and at most "
+                f"{self.pixel_budget} pixels of a frame are assumed"
             )
         if self.device == "cpu" and self.dtype != "float32":
             self.remarks.append(f"{self.dtype} is many times slower than float32 on a CPU")

@@ -9,6 +9,12 @@ from typing import Any
 from .errors import CheckpointError
 
 
+def is_pointer(path: Path) -> bool:
+    """Tell whether a file is what Git LFS leaves in the place of one that was not downloaded."""
+    with path.open("rb") as file:
+        return file.read(8) == b"version "
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object; raises CheckpointError."""
     try:

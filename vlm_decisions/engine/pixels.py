@@ -101,6 +101,9 @@ _FIXED: Final = {  # what the steps here are, where a file states them
     "resample": (3, "bicubic"),
 }
 
+_NUMBERS = ("longest_edge", "shortest_edge", "max_pixels", "min_pixels", "patch_size", "merge_size",
+            "temporal_patch_size", "rescale_factor")
+
 
 def read_settings(
     folder: Path,
@@ -129,6 +132,7 @@ def read_settings(
     size = raw.get("size") or {}
     if not isinstance(size, dict) or {"height", "width"} & set(size):
         raise CheckpointError(f"{source} states the size {size!r}: not a range of pixels")
+    _check_numbers(raw, size, source)
     most = size.get("longest_edge") or raw.get("max_pixels") or DEFAULT_PIXEL_BUDGET
     least = size.get("shortest_edge") or raw.get("min_pixels") or 0
     budget = min(most, DEFAULT_PIXEL_BUDGET) if pixel_budget is None else pixel_budget
@@ -150,6 +154,22 @@ def read_settings(
     ):
         raise CheckpointError(f"{folder}: the preprocessor's patch sizes differ from the model's")
     return settings
+
+
+def _check_numbers(raw: dict[str, Any], size: dict[str, Any], source: str) -> None:
+    """Refuse what is stated but cannot be computed with. Raises CheckpointError."""
+    for key in ("image_mean", "image_std"):
+        value = raw.get(key)
+        if value and not (isinstance(value, list) and len(value) == 3 and all(
+            isinstance(one, (int, float)) and math.isfinite(one) for one in value
+        ) and (key == "image_mean" or min(value) > 0)):
+            raise CheckpointError(f"{source} states {key} {value!r}: not one number for each of "
+                                  "red, green and blue")
+    for key, value in {**raw, **size}.items():
+        if key in _NUMBERS and value is not None and not (
+            isinstance(value, (int, float)) and math.isfinite(value) and value >= 0
+        ):
+            raise CheckpointError(f"{source} states {key} {value!r}: not a number")
 
 
 def _stated_settings(folder: Path) -> tuple[dict[str, Any], str]:

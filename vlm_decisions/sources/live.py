@@ -236,6 +236,7 @@ def open_stream(url: str) -> LiveSource:
     if scheme not in SCHEMES:
         raise SourceError(f"{without_password(url)}: {scheme}:// is not supported; streams are "
                           f"{', '.join(f'{name}://' for name in SCHEMES)}")
+    url = scheme + url[len(scheme):]  # FFmpeg knows only small letters
     return LiveSource(without_password(url), lambda wait_s: NetworkStream(url, wait_s))
 
 
