@@ -244,7 +244,21 @@ def test_overload_keeps_the_queue_and_the_age_bounded(encode_s, each_s):
         times = bench.times(f"q{index}")
         assert max(np.diff(times)) < 4 * tick_s + 1.0, "a question was forgotten"
         assert UNKNOWN not in bench.answers(f"q{index}")[1:]
-    assert bench.errors == []
+    # The cause is named, in the statistics and once to the operator, though no batch was cut.
+    said = "too slow for all rates, which are lowered: 12 questions take "
+    assert bench.runtime.stats().overload.startswith(said)
+    assert len(bench.errors) == 1 and bench.errors[0].startswith(said)
+
+
+def test_one_stall_is_no_overload():
+    engine = FakeEngine(encode_s=0.01, ask_s=0.01, each_s=0.001)
+    bench = Bench(many(4), engine)
+    bench.clock.at(5.0, lambda: setattr(engine, "ask_s", 1.2))
+    bench.clock.at(5.3, lambda: setattr(engine, "ask_s", 0.01))
+    bench.film(0, 10)
+    bench.run(8)
+    stats = bench.runtime.stats()
+    assert stats.skipped > 0 and stats.overload == "" and bench.errors == []
 
 
 def test_a_dropped_group_begins_a_new_window():

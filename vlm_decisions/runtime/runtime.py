@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
@@ -43,6 +44,9 @@ MAX_IDLE_PIECES = 64
 
 #: A lack of time is told for so long, seconds.
 OVERLOAD_S = 5.0
+
+#: Backlogs within OVERLOAD_S from which on the machine is too slow.
+BACKLOGS = 3
 
 Listener = Callable[[Decision], None]
 
@@ -108,6 +112,7 @@ class Runtime:
         self._generation = 0  # of frame time, that the processor's window belongs to
         self._put_off = False
         self._overloaded_ns: int | None = None  # t_end of the last group not all was asked about
+        self._backlogs: deque[int] = deque(maxlen=BACKLOGS)  # t_end where each of the last began
         self._asked_ns = 0  # t_end of the last group whose Tier 2 was not put off
 
         self._thread: threading.Thread | None = None
@@ -279,6 +284,11 @@ class Runtime:
     def _costs(self) -> dict[str, Cost]:
         costs = {question.id: self.cost(question) for question in self.questions()}
         return {name: cost for name, cost in costs.items() if cost is not None}
+
+    def _backlog_lasts(self, now_ns: int) -> bool:
+        """Return whether groups queue up again and again: once may be a hiccup."""
+        began = self._backlogs
+        return len(began) == BACKLOGS and 0 <= now_ns - began[0] < OVERLOAD_S * NS
 
     def _overload(self, now_ns: int) -> str:
         """Return what to say where lately not all questions could be asked in time, else empty."""
@@ -506,14 +516,19 @@ class Runtime:
         due = scheduler.due(questions, group.t_end_ns)
         self._deliver(processor.tier1(encoded, due), group, generation, began_s)
         meter.note("tier_1", meter.timer() - began_s)
-        tier_2_s, self._put_off = meter.timer(), False
+        tier_2_s, was_put_off, self._put_off = meter.timer(), self._put_off, False
         age_s = (self._clock_ns() - group.t_end_ns) / NS
         for work in processor.tier2(encoded, questions, due, age_s=age_s, skip=backlog):
             self._deliver(work, group, generation, began_s)
             meter.count("skipped", work.put_off)
             self._put_off |= backlog and work.put_off > 0
-        if processor.overloaded:
+        if self._put_off and not was_put_off:
+            self._backlogs.append(group.t_end_ns)
+        if processor.overloaded or self._put_off and self._backlog_lasts(group.t_end_ns):
+            new = not self._overload(group.t_end_ns)
             self._overloaded_ns = group.t_end_ns
+            if new and (message := self._overload(group.t_end_ns)):
+                self._tell(message)
         if processor.asks_model:
             meter.note("tier_2", meter.timer() - tier_2_s)
         if not self._put_off:
