@@ -77,8 +77,9 @@ def test_what_cannot_be_recorded(tmp_path, change, message):
 
 def test_bad_arguments_of_the_command(tmp_path, capsys):
     out = ["--out", str(tmp_path / "bag")]
-    assert cli.main(["record", "--sim", "--size", "big", *out]) == 1
-    assert "--size must be like 640x480, not 'big'" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["record", "--sim", "--size", "big", *out])
+    assert "argument --size: 'big' is not WIDTHxHEIGHT in pixels" in capsys.readouterr().err
     for arguments in (["record", *out], ["record", "--sim", "--topics", "/image", *out]):
         with pytest.raises(SystemExit, match="2"):
             cli.main(arguments)

@@ -358,11 +358,13 @@ def test_the_focus_stays_where_the_work_is(viewer, page):
 def test_the_focus_outlives_a_question_that_others_remove(viewer, page):
     viewer.source.book.add(Question("cup", "Is there a cup?"))
     viewer.board.questions(viewer.source.book)
+    row(page, "cup").wait_for()
     row(page, "person").get_by_role("button").focus()
     viewer.source.book.remove("person")
     viewer.board.questions(viewer.source.book)
     row(page, "person").wait_for(state="detached")
-    assert page.evaluate("document.activeElement.ariaLabel") == "Edit or remove: Is there a cup?"
+    page.wait_for_function(
+        "document.activeElement.ariaLabel === 'Edit or remove: Is there a cup?'")
 
 
 def test_an_answer_that_failed_does_not_look_like_one(viewer, page):
