@@ -157,7 +157,7 @@ def run_live(frames: Source, book: QuestionBook, *, model: str = "sim_desk",
 
 
 def _ready(runtime: Runtime) -> bool:
-    from ..runtime.runtime import NotReadyError
+    from ..runtime import NotReadyError
 
     try:
         runtime.wait_ready(0.2)

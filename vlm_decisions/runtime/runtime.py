@@ -34,8 +34,6 @@ from .threads import leave_thread
 from .tick import Encoded, Processor, Work
 from .withhold import withheld
 
-__all__ = ["EngineLike", "NotReadyError", "Runtime", "RuntimeSettings", "RuntimeStats"]
-
 #: Longest turn of one thread of the interpreter while another waits, seconds.
 SWITCH_S = 0.0001
 
