@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 #: Unicode categories of characters that are invisible by themselves: controls, formats (such as
@@ -9,6 +10,9 @@ import unicodedata
 _INVISIBLE = {"Cc", "Cf", "Cs", "Zs", "Zl", "Zp", "Mn", "Me"}
 #: Letters and symbols that are blank: Hangul fillers and the empty Braille cell.
 _BLANK = "\u115f\u1160\u3164\uffa0\u2800"
+
+
+_NUMBER = re.compile(r"[0-9.]+")
 
 
 def normal(text: str) -> str:
@@ -19,6 +23,11 @@ def normal(text: str) -> str:
 def is_visible(text: str) -> bool:
     """Return whether the text has a visible character."""
     return any(unicodedata.category(c) not in _INVISIBLE and c not in _BLANK for c in text)
+
+
+def without_numbers(text: str) -> str:
+    """Return a key that is equal for messages that differ by numbers only."""
+    return _NUMBER.sub("", text)
 
 
 def comparable(text: str) -> str:

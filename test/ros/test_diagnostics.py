@@ -109,9 +109,10 @@ def test_what_is_wrong_is_said(part, level, text, state):
 
 def test_rates_are_of_now():
     values = {pair.key: pair.value for part in report(
-        GOOD, having(image_age_s=3.5, condition="no image for 3.5 s")).values()
+        GOOD, having(image_age_s=3.5, image_rate_hz=1 / 3.5,
+                     condition="no image for 3.5 s")).values()
         for pair in part.values}
-    assert values["rate"] == "0 Hz" and values["person"] == "0 of 4 Hz"
+    assert values["rate"] == "0.286 Hz" and values["person"] == "0 of 4 Hz"
 
 
 def test_old_troubles_are_counted_but_not_alarming():

@@ -1,6 +1,8 @@
 """Subscriptions that match their publishers: an ordinary camera's images arrive, or it is said."""
 
+from collections import deque
 from contextlib import ExitStack
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,6 +17,7 @@ from sensor_msgs.msg import CompressedImage, Image
 from std_msgs.msg import String
 from waiting import wait_for
 
+from vlm_decisions.ros import matching as module
 from vlm_decisions.ros.matching import MatchingSubscription, matching
 
 RELIABLE, BEST_EFFORT = QoSReliabilityPolicy.RELIABLE, QoSReliabilityPolicy.BEST_EFFORT
@@ -165,7 +168,57 @@ def test_the_topic_is_the_one_after_remapping():
 
 def test_all_must_be_reliable():
     assert matching([RELIABLE, RELIABLE]) and not matching([RELIABLE, BEST_EFFORT])
-    assert matching([], True) and not matching([], False)
+    assert matching([])
+
+
+def test_no_reliable_publisher_meets_a_best_effort_subscription(ros):
+    """Whoever was there before: what its first moments bring would be lost in a replacement."""
+    listener, driver = ros
+    subscription = MatchingSubscription(listener, String, "topic", print, depth=5)
+    first = offer(driver, BEST_EFFORT)
+    wait_for(lambda: not subscription.link.reliable)
+    driver.destroy_publisher(first)
+    wait_for(lambda: subscription.link.publishers == 0)
+    assert subscription.link.reliable
+    before = subscription._subscription
+    publisher = offer(driver, RELIABLE)
+    wait_for(lambda: subscription.link.publishers == 1)
+    assert subscription._subscription is before
+    publisher.publish(String(data="x"))
+    wait_for(lambda: subscription._received == 1)
+
+
+def test_a_best_effort_publisher_is_followed_at_once(ros, monkeypatch):
+    monkeypatch.setattr(module, "CHECK_S", 3600.0)  # no look at the publishers comes in time
+    listener, driver = ros
+    got = []
+    subscription = MatchingSubscription(listener, String, "topic", got.append, depth=5)
+    publisher = offer(driver, BEST_EFFORT)
+    wait_for(lambda: publisher.publish(String(data="x")) or got)
+    assert not subscription.link.reliable
+
+
+def trouble(reliable, *, received, lost, silent_s):
+    """Return what is said of one publisher of images, from which so much came in a while."""
+    link = MatchingSubscription.__new__(MatchingSubscription)
+    link._subscription, link._kind, link._name = SimpleNamespace(topic_name="/image"), Image, ""
+    link._reliable, link._received, link._lost = reliable, received, lost
+    link._history = deque([(0.0, 0, 0), (silent_s, received, lost)])
+    return link._trouble([RELIABLE if reliable else BEST_EFFORT], [])
+
+
+@pytest.mark.parametrize("numbers", [
+    {"received": 0, "lost": 1, "silent_s": 0.5},  # a slow camera
+    {"received": 20, "lost": 10, "silent_s": 2.0},
+    {"received": 0, "lost": 0, "silent_s": 5.0}])  # a middleware that does not count
+def test_losses_of_best_effort_images_carry_the_remedy(numbers):
+    said = trouble(False, **numbers)
+    assert "1 publisher on /image" in said and "lost in the middleware" in said
+    assert "make the publisher reliable, or read compressed images" in said
+
+
+def test_single_losses_are_not_told():
+    assert trouble(False, received=58, lost=2, silent_s=4.0) == ""
 
 
 def test_following_is_no_busy_loop(ros):

@@ -451,3 +451,40 @@ def test_an_image_before_simulated_time_begins_is_no_old_one():
     reasons = {d.reason for d in bench.of("person")}
     assert not any(reason.startswith("no image for") for reason in reasons), reasons
     assert bench.answers("person")[-1] == YES
+
+
+def test_why_images_come_late_is_told_with_how_late_they_are():
+    """Images that are lost on their way: what comes through is old, or answers stop."""
+    lost = "1 publisher on /image, its images are lost in the middleware: read compressed images"
+    for film in ({"delay_s": 6.0}, {"fps": 0.6}):
+        bench = Bench(ONE)
+        bench.film(0, 12, **film)
+        for index in range(140):
+            bench.clock.at(index / 10, lambda bench=bench: bench.runtime.refuse(lost))
+        bench.run(12)
+        reasons = [d.reason for d in bench.of("person") if d.answer == UNKNOWN]
+        assert reasons and all(reason.endswith(f": {lost}") for reason in reasons), reasons
+
+
+def test_rates_fall_when_nothing_comes_any_more():
+    bench = Bench(ONE)
+    bench.film(0, 6)
+    bench.run(6)
+    stats = bench.runtime.stats()
+    assert stats.image_rate_hz == pytest.approx(8) and stats.rates_hz["person"] > 3.5
+    seen = []
+    for until_s in (7, 9, 12):
+        bench.run(until_s)
+        stats = bench.runtime.stats()
+        seen.append((stats.image_rate_hz, stats.rates_hz["person"]))
+    assert seen == sorted(seen, reverse=True)
+    assert seen[0][0] < 1.5 and seen[-1][0] < 0.2 and seen[-1][1] == 0.0
+
+
+def test_the_rates_of_questions_fall_while_the_camera_is_unusable():
+    bench = Bench(ONE)
+    bench.film(0, 20)
+    bench.clock.at(6, lambda: setattr(bench.camera, "cover", 0))
+    bench.run(18)
+    stats = bench.runtime.stats()
+    assert stats.image_rate_hz == pytest.approx(8, rel=0.1) and stats.rates_hz["person"] == 0.0

@@ -114,3 +114,28 @@ def test_a_terminal_that_is_gone_stops_nothing(now, error):
         shown.show([decision("person", answer)], None, {})
         now(1.0)
     assert out.writes == 1
+
+
+def test_another_reason_for_unknown_is_told(now):
+    """Numbers alone make no other reason."""
+    out = io.StringIO()
+    lines = Table(out)
+    for reason in ("no image yet", "blurred for 1.0 s", "blurred for 2.0 s", "no image for 2 s"):
+        now(1.0)
+        lines.show([decision("person", "unknown", reason=reason)], None, {})
+    now(1.0)
+    lines.show([decision("person")], None, {})
+    assert out.getvalue().splitlines() == [
+        "person: unknown  (no image yet)", "person: unknown  (blurred for 1.0 s)",
+        "person: unknown  (no image for 2 s)", "person: yes  p 0.91  (was unknown)"]
+
+
+def test_reasons_stand_below_the_table(now):
+    out = Terminal()
+    blurred = [decision(name, "unknown", reason=f"blurred for {k}.0 s")
+               for k, name in enumerate("abc")]
+    Table(out).show([*blurred, decision("d", "unknown", reason="no answer for 3.0 s")], None,
+                    {"a": 4.0})
+    rows = out.getvalue().splitlines()
+    assert rows[-2:] == ["3 unknown: blurred for 2.0 s", "1 unknown: no answer for 3.0 s"]
+    assert "0.0 Hz" in rows[1]  # it is not answered now

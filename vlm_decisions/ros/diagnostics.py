@@ -123,7 +123,7 @@ class Diagnostics:
         fresh_refused = refused - (sum(last.refused.values()) if last else 0)
         fresh_good = now.received - (last.received if last else 0) - fresh_refused
         gone = runtime.image_age_s > now.max_age_s
-        rate_hz = 0.0 if gone else runtime.image_rate_hz
+        rate_hz = runtime.image_rate_hz
         values = {"topic": now.topic, "frame id": now.frame_id, "received": now.received,
                   "rate": f"{_number(rate_hz)} Hz",
                   "age": f"{_number(runtime.image_age_s)} s",

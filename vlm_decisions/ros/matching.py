@@ -53,7 +53,9 @@ class MatchingSubscription:
     With ``reliability`` auto the subscription is reliable where every publisher is, and best
     effort where one is not: a best-effort one loses large images on the way, a reliable one gets
     nothing from a best-effort publisher. It is made anew when publishers come and go and that
-    changes. ``reliable`` and ``best_effort`` are kept whatever there is.
+    changes, and is reliable while there are none: a reliable publisher is matched from its first
+    moment on, and of a best-effort one the middleware tells at once. ``reliable`` and
+    ``best_effort`` are kept whatever there is.
     """
 
     def __init__(self, node: Node, kind: type, topic: str, callback: Callable[[Any], Any], *,
@@ -67,6 +69,7 @@ class MatchingSubscription:
         self._received = self._lost = 0
         self._history: deque[tuple[float, int, int]] = deque()  # time, received, lost
         self._known: set[tuple[int, ...]] = set()
+        self._closed = False
         self._subscription: Any = None
         self._subscribe(reliability != "best_effort")
         self._link = Link(self.topic, 0, self._reliable, 0, 0, "")
@@ -87,6 +90,7 @@ class MatchingSubscription:
 
     def close(self) -> None:
         """Stop receiving."""
+        self._closed = True
         self._node.destroy_timer(self._timer)
         self._node.destroy_subscription(self._subscription)
         # The subscription knows the callback's object: without this it would wait for Python's
@@ -105,8 +109,9 @@ class MatchingSubscription:
                 self._kind, self._name, self._receive, qos, raw=self._raw,
                 event_callbacks=SubscriptionEventCallbacks(use_default_callbacks=False, **events))
         try:
-            self._subscription = create(message_lost=self._count_lost)
-        except UnsupportedEventTypeError:  # a middleware that does not count
+            self._subscription = create(message_lost=self._count_lost,
+                                        incompatible_qos=self._incompatible)
+        except UnsupportedEventTypeError:  # a middleware that tells less
             self._subscription = create()
 
     def _receive(self, msg: Any) -> None:
@@ -117,12 +122,18 @@ class MatchingSubscription:
     def _count_lost(self, event: Any) -> None:
         self._lost += event.total_count_change
 
+    def _incompatible(self, event: Any) -> None:
+        # Not in the subscription's own event, which may replace it.
+        self._node.executor.create_task(self._check)
+
     def _check(self) -> None:
+        if self._closed:  # a task that was waiting
+            return
         infos = self._node.get_publishers_info_by_topic(self.topic)
         known, self._known = self._known, {tuple(info.endpoint_gid) for info in infos}
         name = type_name(self._kind)
         offered = [info.qos_profile.reliability for info in infos if info.topic_type == name]
-        reliable = matching(offered, self._reliable) if self._choice == "auto" else self._reliable
+        reliable = matching(offered) if self._choice == "auto" else self._reliable
         if reliable != self._reliable:
             self._subscribe(reliable)
             self._history.clear()
@@ -153,11 +164,14 @@ class MatchingSubscription:
         if self._reliable and RELIABLE not in offered:
             return (f"{what}, best effort only, and this subscription takes reliable ones only: "
                     "set reliability: auto")
-        if lost >= LOST_LEAST and lost > LOST_SHARE * (received + lost):
+        if lost and (lost >= LOST_LEAST and lost > LOST_SHARE * (received + lost) or not received):
             return (f"{what}, {whose} images are lost in the middleware ({lost} of the last "
                     f"{received + lost}): {self._remedy(BEST_EFFORT in offered)}")
-        if silent:
+        if silent and self._reliable:
             return f"{what}, but nothing comes: {whose} images are not sent, or do not get through"
+        if silent:
+            return (f"{what}, but nothing comes: {whose} images are not sent, or are lost in the "
+                    f"middleware: {self._remedy(BEST_EFFORT in offered)}")
         return ""
 
     def _remedy(self, best_effort: bool) -> str:
@@ -173,10 +187,9 @@ class MatchingSubscription:
         return ", or ".join(ways)
 
 
-def matching(offered: Iterable[QoSReliabilityPolicy], otherwise: bool = True) -> bool:
+def matching(offered: Iterable[QoSReliabilityPolicy]) -> bool:
     """Return whether a subscription of publishers that offer this should be reliable."""
-    offered = list(offered)
-    return all(one == RELIABLE for one in offered) if offered else otherwise
+    return all(one == RELIABLE for one in offered)
 
 
 def type_name(kind: type) -> str:

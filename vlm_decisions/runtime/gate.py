@@ -76,6 +76,11 @@ class Gate:
         arrived_ns = self._arrived_ns
         return float("inf") if arrived_ns is None else (now_ns - arrived_ns) / NS
 
+    def frame_time_ns(self, now_ns: int) -> int | None:
+        """Return what frame time is at `now_ns`, as if images went on; None before the first."""
+        arrived_ns = self._arrived_ns
+        return None if arrived_ns is None else self._stamp_ns + now_ns - arrived_ns
+
     def image(
         self,
         frame: Frame,
@@ -196,7 +201,7 @@ class Gate:
         return f"no image for {silent_ns / NS:.1f} s{self._refused(now_ns)}"
 
     def _refused(self, now_ns: int) -> str:
-        """Return what to add where images do arrive and are refused."""
+        """Return what to add where images are refused, or lost on their way."""
         if self._refusal is None:
             return ""
         reason, refused_ns = self._refusal
@@ -209,7 +214,7 @@ class Gate:
         silent_ns = now_ns - self._arrived_ns
         if silent_ns > age_ns / 2:  # it was young when it came
             return NO_IMAGE, self._silence(silent_ns, now_ns)
-        return STALE, f"the newest image is {age_ns / NS:.1f} s old"
+        return STALE, f"the newest image is {age_ns / NS:.1f} s old{self._refused(now_ns)}"
 
     def _misplaced(self, now_ns: int) -> Cause:
         old = self._old(now_ns)
@@ -224,7 +229,9 @@ class Gate:
 
     def _outlived(self, evidence: Evidence, now_ns: int) -> str:
         age_ns = now_ns - evidence.t_end_ns
-        return f"the evidence is {age_ns / NS:.1f} s old" if age_ns > self._max_age_ns else ""
+        if age_ns <= self._max_age_ns:
+            return ""
+        return f"the evidence is {age_ns / NS:.1f} s old{self._refused(now_ns)}"
 
     def _overdue(self, question: Question, now_ns: int) -> str:
         """Return the reason if the answers to a question have stopped, else empty."""
@@ -238,7 +245,8 @@ class Gate:
         limit_s = max(self._settings.max_age_s, 2.0 / question.rate_hz)
         if silent_s <= limit_s:
             return ""
-        return f"no answer for {silent_s:.1f} s{': ' if self._note else ''}{self._note}"
+        note = f": {self._note}" if self._note else self._refused(now_ns)
+        return f"no answer for {silent_s:.1f} s{note}"
 
     def _waited(self, published_ns: int | None, now_ns: int) -> bool:
         return published_ns is None or not 0 <= now_ns - published_ns < self._period_ns

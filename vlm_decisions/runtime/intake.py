@@ -163,17 +163,20 @@ class Intake:
             self._meter.note("wait", self._meter.timer() - queued_s)
             return group, generation, bool(self._queue)
 
-    def image_rate_hz(self) -> float:
+    def image_rate_hz(self, silent_s: float = 0.0) -> float:
         """Return frames per second of frame time, over the last 30; 0 before the second.
 
-        A pause (more than PAUSE of the usual intervals) says nothing of the rate and is left out.
+        A pause (more than PAUSE of the usual intervals) says nothing of the rate and is left out,
+        once it is over. `silent_s`: no image has come for so long; beyond PAUSE of the usual
+        intervals the rate is what one image in that time would be.
         """
         with self.changed:
             stamps_ns = [stamp_ns for stamp_ns, _, _ in self._recent]
         intervals_ns = [new - old for old, new in pairwise(stamps_ns)]
         limit_ns = PAUSE * median(intervals_ns or [0])
         counted = [interval for interval in intervals_ns if interval <= limit_ns]
-        return len(counted) * NS / sum(counted) if sum(counted) > 0 else 0.0
+        rate_hz = len(counted) * NS / sum(counted) if sum(counted) > 0 else 0.0
+        return rate_hz if silent_s * rate_hz <= PAUSE else 1.0 / silent_s
 
     def mixture(self) -> str:
         """Return what is wrong where images of two cameras or sizes come in turn, else empty."""

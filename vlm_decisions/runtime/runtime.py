@@ -590,6 +590,7 @@ class Runtime:
         now_ns = self._clock_ns()
         with self._lock:
             condition, age_s = self._gate.condition(now_ns), self._gate.image_age_s(now_ns)
+            frame_ns = self._gate.frame_time_ns(now_ns)
         meter = self._meter
         return RuntimeStats(
             frames=meter.total("frames"),
@@ -610,8 +611,8 @@ class Runtime:
             queue=len(self._intake),
             tick_ms=meter.tick_ms(),
             age_ms=meter.age_ms(),
-            rates_hz=self._scheduler.rates(),
-            image_rate_hz=self._intake.image_rate_hz(),
+            rates_hz=self._scheduler.rates(frame_ns),
+            image_rate_hz=self._intake.image_rate_hz(age_s) if frame_ns else 0.0,
             image_age_s=age_s,
             condition=condition,
             last_error=meter.last_error,

@@ -104,15 +104,19 @@ class Scheduler:
         with self._lock:
             self._entries.clear()
 
-    def rates(self) -> dict[str, float]:
-        """Return answers per second of frame time of each question, over the last 5 s."""
+    def rates(self, now_ns: int | None = None) -> dict[str, float]:
+        """Return answers per second of frame time of each question, over the last 5 s.
+
+        `now_ns`: the present in frame time, where it is later than the newest group.
+        """
         with self._lock:
+            now_ns = max(self._now_ns, now_ns or 0)
             rates = {}
             for question_id, entry in self._entries.items():
-                self._trim(entry)
+                given = sum(t_ns > now_ns - RATE_WINDOW_S * NS for t_ns in entry.asked_ns)
                 # The time since the first asking holds one answer less than were given.
-                span = (self._now_ns - entry.first_ns) / NS + 1 / entry.question.rate_hz
-                rates[question_id] = len(entry.asked_ns) / min(RATE_WINDOW_S, max(span, 1e-9))
+                span = (now_ns - entry.first_ns) / NS + 1 / entry.question.rate_hz
+                rates[question_id] = given / min(RATE_WINDOW_S, max(span, 1e-9))
             return rates
 
     def _overdue_ns(self, question: Question, t_ns: int) -> float:

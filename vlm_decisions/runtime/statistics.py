@@ -43,7 +43,8 @@ class RuntimeStats:
       `vision`, `heads`, `append` and `ask`; `tier_1` (its turn until Tier 1 is published), `tier_2`
       (append, ask, publish) and `total`. Of a decision: `outside`, what of the time since its
       group's turn was not the model's.
-    - `age_ms`: age of decisions by tier. `rates_hz`: achieved, by question, on frame time.
+    - `age_ms`: age of decisions by tier. `rates_hz`: achieved, by question, on frame time. It and
+      `image_rate_hz` fall while nothing comes.
     - `image_rate_hz` on frame time, `image_age_s` since the last arrival (inf: none yet).
     - `condition`: why answers are unknown just now, or empty. `last_error`: the newest message.
     - `asked`, `reused`: questions asked of the language model, and answers of it that stood for a

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..runtime.system import System
+from ..texts import without_numbers
 
 STRAIN_S = 5.0
 """Groups that were dropped, or questions put off, count as overload for this long, seconds."""
@@ -21,7 +21,6 @@ LIVE, LOADING, STOPPED, FAILED = "live", "loading", "stopped", "failed"
 NO_NODE, NO_CAMERA, UNUSABLE = "no_node", "no_camera", "unusable"
 OVERLOADED, UNKNOWN = "overloaded", "unknown"
 
-_NUMBER = re.compile(r"[0-9.]+")
 _DROPPED = ("queue", "catch_up")
 
 
@@ -112,9 +111,9 @@ def state_of(link: Mapping[str, Any], system: System, reasons: Mapping[str, str]
 
 def _why(reasons: Collection[str]) -> str:
     """Return the commonest reason; those that differ by a number only are the same."""
-    kinds = Counter(_NUMBER.sub("", reason) for reason in reasons)
+    kinds = Counter(map(without_numbers, reasons))
     kind, n = kinds.most_common(1)[0]
-    example = next(reason for reason in reasons if _NUMBER.sub("", reason) == kind)
+    example = next(reason for reason in reasons if without_numbers(reason) == kind)
     return _sentence((example or "no reason given")
                      + ("" if n == kinds.total() else f" ({n} of {kinds.total()})"))
 

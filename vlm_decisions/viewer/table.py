@@ -13,8 +13,12 @@ from typing import TextIO
 from unicodedata import combining, east_asian_width
 
 from ..decision import TIER_HEALTH, UNKNOWN, Decision
+from ..texts import without_numbers
 
 REDRAW_S = 0.25
+
+REASONS = 3
+"""So many of the reasons for unknown answers are shown below the table."""
 
 #: Columns and their widths, in the order in which a narrow terminal keeps them.
 _COLUMNS = {"question": 24, "answer": 10, "p": 5, "age": 8, "truth": 12, "rate": 7, "tier": 4}
@@ -35,7 +39,7 @@ class Table:
         self._in_place = out.isatty()
         self._drawn = 0
         self._shown = 0.0
-        self._told: dict[str, str] = {}
+        self._told: dict[str, tuple[str, str]] = {}  # answer and kind of reason
 
     def show(self, decisions: Iterable[Decision], truth: Truth | None,
              rates_hz: Mapping[str, float], left_s: float | None = None) -> None:
@@ -53,6 +57,7 @@ class Table:
             return
         size = shutil.get_terminal_size()
         lines = table_lines(decisions, truth, rates_hz, size.columns - 1)
+        lines += [_cut(line, size.columns - 1) for line in _reasons(decisions)]
         if left_s is not None:
             lines.append(f"{left_s:.0f} s left")
         if len(lines) >= size.lines:  # what scrolls away cannot be drawn over
@@ -68,12 +73,14 @@ class Table:
     def _changes(self, decisions: Iterable[Decision]) -> list[str]:
         lines = []
         for d in decisions:
-            before = self._told.get(d.question_id)
-            if d.answer != before:
-                self._told[d.question_id] = d.answer
-                was = f"  (was {before})" if before else ""
+            unknown = d.answer == UNKNOWN
+            before, now = self._told.get(d.question_id), (
+                d.answer, without_numbers(d.reason) if unknown else "")
+            if now != before:
+                self._told[d.question_id] = now
+                was = f"  (was {before[0]})" if before and before[0] != d.answer else ""
                 why = f"  ({d.reason})" if d.reason else ""
-                value = f"  p {d.p:.2f}" if d.answer != UNKNOWN else why
+                value = why if unknown else f"  p {d.p:.2f}"
                 lines.append(f"{d.question_id}: {d.answer}{value}{was}")
         return lines
 
@@ -97,13 +104,23 @@ def table_lines(decisions: Iterable[Decision], truth: Truth | None,
             "question": d.question_id, "answer": d.answer,
             "p": f"{d.p:.2f}" if answered else "-", "tier": str(d.tier),
             "age": f"{d.age_s * 1e3:.0f} ms" if answered else "-",
-            "rate": f"{rates_hz.get(d.question_id, 0.0):.1f} Hz",
+            "rate": f"{rates_hz.get(d.question_id, 0.0) if answered else 0.0:.1f} Hz",
             "truth": real + ("" if real in ("", "-", d.answer) else "  <-")})
     widths = _fitted({name: wide for name, wide in _COLUMNS.items()
                       if name != "truth" or truth is not None}, width)
     return [" ".join(_cell(row[name], name, widths[name]) for name in _ORDER
                      if name in widths).rstrip()
             for row in ({name: name for name in _ORDER}, *rows)]
+
+
+def _reasons(decisions: Iterable[Decision]) -> list[str]:
+    """Return why answers are unknown, the commonest reasons first."""
+    kinds: dict[str, list[str]] = {}
+    for d in decisions:
+        if d.answer == UNKNOWN and d.reason:
+            kinds.setdefault(without_numbers(d.reason), []).append(d.reason)
+    most = sorted(kinds.values(), key=len, reverse=True)[:REASONS]
+    return [f"{len(reasons)} unknown: {reasons[-1]}" for reasons in most]
 
 
 def _fitted(widths: dict[str, int], width: int) -> dict[str, int]:
@@ -123,12 +140,18 @@ def _fitted(widths: dict[str, int], width: int) -> dict[str, int]:
 
 
 def _cell(text: str, name: str, width: int) -> str:
-    if _cells(text) > width:
-        while _cells(text) > width - 1:
-            text = text[:-1]
-        text += "~"
+    text = _cut(text, width)
     blank = " " * (width - _cells(text))
     return text + blank if name in _LEFT else blank + text
+
+
+def _cut(text: str, width: int) -> str:
+    """Return a text that is no wider than `width` cells, marked where it was longer."""
+    if _cells(text) <= width:
+        return text
+    while _cells(text) > width - 1:
+        text = text[:-1]
+    return text + "~"
 
 
 def _cells(text: str) -> int:
