@@ -32,18 +32,26 @@ def main(args: Sequence[str] | None = None) -> int:
 
 def _run(args: Sequence[str] | None) -> int:
     _replace_what_cannot_be_shown()
-    options = _parser().parse_args(args)
-    return options.run(options)
+    try:
+        options = _parser().parse_args(args)
+        code = options.run(options)
+    except SystemExit:  # --help, say
+        sys.stdout.flush()
+        raise
+    sys.stdout.flush()  # a full disk is told here, not by Python at its end
+    return code
 
 
 def _explained(error: BaseException) -> int:
     """Say what went wrong and return the exit code; raise what is no user's fault."""
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED
-    if isinstance(error, BrokenPipeError):
-        # Nobody reads the output any more (`| head`); Python would say so once more at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+    if isinstance(error, OSError):
+        written = _give_up_output()
+        if isinstance(error, BrokenPipeError):
+            return 1  # nobody reads the output any more (`| head`)
+        if not written and error.filename is None:
+            error = OSError(error.errno, error.strerror, "standard output")
     if isinstance(error, ImportError):
         print(f"vlm-decisions: {error}\n{_needs(error)}", file=sys.stderr)
         return 1
@@ -51,6 +59,19 @@ def _explained(error: BaseException) -> int:
         print(f"vlm-decisions: {error}", file=sys.stderr)
         return 1
     raise error
+
+
+def _give_up_output() -> bool:
+    """Write what waits to be; where it cannot be, Python would say so once more at its end.
+
+    Return whether it could.
+    """
+    try:
+        sys.stdout.flush()
+        return True
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return False
 
 
 def _replace_what_cannot_be_shown() -> None:

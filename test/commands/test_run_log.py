@@ -9,7 +9,7 @@ from fake_model import FakeModel
 
 from vlm_decisions.commands import run
 from vlm_decisions.engine.engine import Engine
-from vlm_decisions.runtime.log import read_log
+from vlm_decisions.runtime.log import DecisionLog, read_log
 from vlm_decisions.sources.video import VideoFile
 
 
@@ -27,7 +27,7 @@ def film(tmp_path):
 def play(monkeypatch, film, log, model):
     monkeypatch.setattr(Engine, "load", lambda *_: model)
     book = run.make_book(None, ["Is it?"])
-    return run.run_live(VideoFile(film), book, log=str(log), view=False)
+    return run.run_live(VideoFile(film), book, log=DecisionLog(log), view=False)
 
 
 def test_the_log_holds_the_answers_of_a_slow_model_to_the_last(

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ..frames import Frame
     from ..questions import Question, QuestionBook
     from ..runtime import Runtime
+    from ..runtime.log import DecisionLog
     from ..sources.source import Source
     from ..viewer.local import LocalViewer
 
@@ -52,6 +53,7 @@ def add(commands: Commands) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from ..runtime.log import DecisionLog
     from ..sources.source import open_source
 
     frames = open_source(options.source)
@@ -63,7 +65,8 @@ def run(options: argparse.Namespace) -> int:
         viewer = LocalViewer(options.source, _complain, port=options.port)
         print(f"viewer: {viewer.server.url}", flush=True)
     warn_of_scope(options.model)
-    runtime = run_live(frames, book, model=options.model, log=options.log,
+    writer = DecisionLog(options.log) if options.log else None
+    runtime = run_live(frames, book, model=options.model, log=writer,
                        view=not (options.no_view or viewer), max_s=options.seconds, viewer=viewer)
     stats = runtime.stats()
     total = stats.tick_ms.get("total")
@@ -73,6 +76,9 @@ def run(options: argparse.Namespace) -> int:
           f"{dropped}; {stats.decisions} decisions{tick}")
     if frames.shortfall:
         _complain(f"not all of the video was seen: {frames.shortfall}")
+    if writer and writer.missing:
+        _complain(f"{writer.missing} decisions are missing in {writer.path}")
+        return 1
     return 0
 
 
@@ -87,7 +93,7 @@ def make_book(questions: str | None, texts: Sequence[str]) -> QuestionBook:
 
 
 def run_live(frames: Source, book: QuestionBook, *, model: str = "sim_desk",
-             log: str | None = None, view: bool = True, max_s: float | None = None,
+             log: DecisionLog | None = None, view: bool = True, max_s: float | None = None,
              viewer: LocalViewer | None = None) -> Runtime:
     """Play a source through the runtime at its own pace until it ends, or is interrupted.
 
@@ -95,7 +101,7 @@ def run_live(frames: Source, book: QuestionBook, *, model: str = "sim_desk",
         frames: of a webcam, a stream or a video file; a live one is closed at the end.
         book: the standing questions.
         model: embedded name, local path or hub name.
-        log: JSONL file to append every decision to.
+        log: takes every decision, and is closed at the end.
         view: show the picture in a window, where there is a display.
         max_s: stop after so many seconds.
         viewer: page to show it on; it stays after the end of a file, until `max_s` or an interrupt.
@@ -109,7 +115,6 @@ def run_live(frames: Source, book: QuestionBook, *, model: str = "sim_desk",
     from ..files import resources
     from ..model_scope import scope_mark
     from ..runtime import Runtime
-    from ..runtime.log import DecisionLog
 
     def load() -> Any:
         from ..engine.engine import Engine
@@ -117,7 +122,6 @@ def run_live(frames: Source, book: QuestionBook, *, model: str = "sim_desk",
         return Engine.load(model)
 
     display = _Display(view, scope_mark(model, simulated=False))
-    writer = DecisionLog(log) if log else None
     said: set[str] = set()
 
     def complain(message: str) -> None:
@@ -127,7 +131,7 @@ def run_live(frames: Source, book: QuestionBook, *, model: str = "sim_desk",
 
     runtime = Runtime(load, book, on_decision=display.take, on_error=complain,
                       head_paths=[resources.share_dir() / "heads"])
-    unlisten = runtime.listen(writer.write) if writer else lambda: None
+    unlisten = runtime.listen(log.write) if log else lambda: None
     runtime.start()
     patience_s = 0.0  # a model that still loads need not be loaded to its end
     try:
@@ -148,8 +152,8 @@ def run_live(frames: Source, book: QuestionBook, *, model: str = "sim_desk",
             _complain(f"the model did not end within {patience_s:g} s")
         unlisten()  # what is answered after that has no log
         display.close()
-        if writer:
-            writer.close()
+        if log:
+            log.close()
         close = getattr(frames, "close", None)
         if close is not None:
             close()

@@ -32,8 +32,8 @@ from .question_store import Keeper
 EngineFactory = Callable[[str, "int | None"], EngineLike]
 """Loads a model by name within a pixel budget (None: its own), in the engine's thread."""
 
-REPORT_S = 5.0
-"""A message of the runtime that repeats is logged at most this often."""
+REPORT_S = 60.0
+"""A message of the runtime that repeats is logged at most this often; diagnostics keep it."""
 
 
 class ConfigureError(RuntimeError):
@@ -116,6 +116,9 @@ class Session:
         if self._log is not None:
             self._unlisten()  # a model that did not stop may still answer
             self._log.close()
+            if self._log.missing:
+                self._node.get_logger().error(
+                    f"{self._log.missing} decisions are missing in {self._log.path}")
 
     def push(self, frame: Frame) -> None:
         """Take a camera frame."""

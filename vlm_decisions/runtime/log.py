@@ -5,8 +5,10 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import stat
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,8 @@ class DecisionLog:
     Each line is handed to the system in one write, so it outlives a killed process, and is taken
     back where it could not be written whole (disk full). A torn end that a crash of the machine
     left is cut off at opening. `path` rotates to `path.1`, `path.2`, ... of which `keep` stay.
-    One writer at a time: a second is refused.
+    One writer at a time: a second is refused. `missing` counts the decisions that could not be
+    written; each is tried, so that the log goes on once there is room again.
     """
 
     def __init__(
@@ -38,6 +41,7 @@ class DecisionLog:
         self.path = Path(path)
         self._max_bytes = max_bytes
         self._keep = keep
+        self.missing = 0
         self._lock = threading.Lock()
         self._handle, self._size = _open(self.path)
 
@@ -48,12 +52,14 @@ class DecisionLog:
             if self._handle < 0:
                 raise RecordError(f"{self.path}: the log is closed")
             try:
-                if self._size and self._size + len(line) > self._max_bytes:
+                full = self._size and self._size + len(line) > self._max_bytes
+                if full and _is_file(self._handle):
                     self._rotate()
                 self._append(line)
-            except RecordError:
-                raise
             except OSError as error:
+                self.missing += 1
+                if isinstance(error, RecordError):
+                    raise
                 raise RecordError(f"{self.path}: {error.strerror or error}") from error
 
     def close(self) -> None:
@@ -77,7 +83,8 @@ class DecisionLog:
             while written < len(line):
                 written += os.write(self._handle, line[written:])
         except OSError:
-            os.ftruncate(self._handle, self._size)
+            with suppress(OSError):  # a device, which has no size: what went wrong is told
+                os.ftruncate(self._handle, self._size)
             raise
         self._size += len(line)
 
@@ -107,6 +114,8 @@ def _open(path: Path) -> tuple[int, int]:
     handle = -1
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        if not _is_file(handle):  # a device or a pipe: nothing to lock or to go on from
+            return handle, 0
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         size = os.fstat(handle).st_size
         whole = _whole_lines(handle, size)
@@ -140,6 +149,10 @@ def read_log(path: str | os.PathLike) -> Iterator[dict[str, Any]]:
         raise
     except OSError as error:
         raise RecordError(f"{path}: {error.strerror or error}") from error
+
+
+def _is_file(handle: int) -> bool:
+    return stat.S_ISREG(os.fstat(handle).st_mode)
 
 
 def _whole_lines(handle: int, size: int) -> int:

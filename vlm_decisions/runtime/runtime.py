@@ -145,7 +145,7 @@ class Runtime:
                 try:
                     listener(decision)
                 except OSError as error:  # a full disk, say: the message has it all
-                    self._error(f"'{decision.question_id}' could not be handed on: {error}")
+                    self._error(f"decisions could not be handed on: {error}")
                 except Exception:
                     self._error(
                         f"'{decision.question_id}' could not be handed on\n"

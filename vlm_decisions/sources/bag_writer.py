@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -47,17 +48,25 @@ class BagWriter:
         if topic not in self._connections:
             if kind not in types().fielddefs:
                 raise BagError(f"{self.path}: {topic}: the message type {kind} is not known here")
-            self._connections[topic] = self._writer.add_connection(topic, kind, typestore=types())
-        try:
+            with self._told():
+                self._connections[topic] = self._writer.add_connection(topic, kind,
+                                                                       typestore=types())
+        with self._told():
             self._writer.write(self._connections[topic], log_ns, data)
-        except OSError as error:
-            raise BagError(f"{self.path}: cannot be written: {error}") from error
 
     def close(self) -> None:
-        """Write the index and metadata.yaml."""
+        """Write the index and metadata.yaml. Raises BagError."""
         writer, self._writer = self._writer, None
         if writer is not None:
-            writer.close()
+            with self._told():
+                writer.close()
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise BagError(f"{self.path}: cannot be written: {error}") from error
 
     def __enter__(self) -> BagWriter:
         """Return the writer."""
