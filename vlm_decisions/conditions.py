@@ -1,9 +1,10 @@
 """Conditions over the answers of other questions: `person and not (activity == "on phone")`.
 
-A name is a question's id (or one of the camera's health): it holds where the answer is yes. `==`
-and `!=` compare an answer with one of its question's. An answer that is `unknown` or `uncertain`
-leaves open whatever depends on it, and what is open does not hold. Nothing is ever executed: the
-text is parsed, and all but the above refused.
+A name is a question's id (or one of the camera's health), or a label of an any_of in brackets, as
+`on_desk[cup]` or `on_desk["toy car"]`: it holds where the answer is yes. `==` and `!=` compare an
+answer with one of its question's, `in` with several: `people in (one, two)`. An answer that is
+`unknown` or `uncertain` leaves open whatever depends on it, and what is open does not hold. Nothing
+is ever executed: the text is parsed, and all but the above refused.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
-from .decision import HEALTH_IDS, NO, UNCERTAIN, UNKNOWN, YES
+from .decision import NO, UNCERTAIN, UNKNOWN, YES, label_name
+from .kinds import QuestionLike, kind_of, names_of, question_of
 
 MAX_CONDITION = 500
 
@@ -22,18 +23,12 @@ class ConditionError(ValueError):
     """A condition that cannot be read, or that asks for what there is not."""
 
 
-class QuestionLike(Protocol):
-    """What a condition needs to know of a question."""
-
-    kind: str
-    options: tuple[str, ...]
-
-
 @dataclass(frozen=True)
 class Condition:
     """A condition that was read.
 
-    `bare`: ids that must be answered yes; `compared`: (id, answer) pairs.
+    `bare`: names that must be answered yes; `compared`: (name, answer) pairs. A name is a
+    question's id, or `id[label]`.
     """
 
     text: str
@@ -42,31 +37,33 @@ class Condition:
     _tree: ast.expr
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the answers that it depends on."""
+        return tuple(dict.fromkeys([*self.bare, *(name for name, _ in self.compared)]))
+
+    @property
     def questions(self) -> tuple[str, ...]:
         """Ids of the questions that it depends on."""
-        return tuple(dict.fromkeys([*self.bare, *(name for name, _ in self.compared)]))
+        return tuple(dict.fromkeys(map(question_of, self.names)))
 
     def check(self, questions: Mapping[str, QuestionLike]) -> None:
         """Raise ConditionError unless every question exists and can give the answer named."""
-        for name in self.questions:
-            if name not in questions and name not in HEALTH_IDS:
-                there = ", ".join([*questions, *HEALTH_IDS])
-                raise ConditionError(f"there is no question '{name}' (there are: {there})")
+        there = names_of(questions)
+        for name in self.names:
+            if name not in there:
+                raise ConditionError(_not_there(name, there, questions))
         for name in self.bare:
-            possible = _answers(name, questions)
-            if possible != (YES, NO):
-                raise ConditionError(
-                    f"'{name}' is a choice: compare it, as in {name} == \"{possible[0]}\""
-                )
+            if there[name] != (YES, NO):
+                raise ConditionError(f"'{name}' is {kind_of(questions[name]).noun}: compare it, as "
+                                     f"in {name} == \"{there[name][0]}\"")
         for name, answer in self.compared:
-            possible = _answers(name, questions)
-            if answer not in possible:
+            if answer not in there[name]:
                 raise ConditionError(
-                    f"'{name}' never answers '{answer}' (its answers: {', '.join(possible)})"
+                    f"'{name}' never answers '{answer}' (its answers: {', '.join(there[name])})"
                 )
 
     def holds(self, answers: Mapping[str, str]) -> bool | None:
-        """Return whether it holds with these answers by id; None where they leave that open."""
+        """Return whether it holds with these answers by name; None where they leave that open."""
         return _holds(self._tree, answers)
 
 
@@ -89,27 +86,33 @@ def parse_condition(text: str) -> Condition:
 
 
 def _names(node: ast.expr) -> tuple[list[str], list[tuple[str, str]]]:
-    """Return the bare ids and the comparisons of a tree; refuse whatever else it holds."""
-    if isinstance(node, ast.Name):
-        return [node.id], []
+    """Return the bare names and the comparisons of a tree; refuse whatever else it holds."""
+    if _is_name(node):
+        return [_name(node)], []
     if isinstance(node, ast.BoolOp):
         parts = [_names(part) for part in node.values]
         return sum((bare for bare, _ in parts), []), sum((pairs for _, pairs in parts), [])
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         return _names(node.operand)
     if isinstance(node, ast.Compare):
-        right = node.comparators[0]
-        if (
-            len(node.ops) == 1
-            and isinstance(node.ops[0], (ast.Eq, ast.NotEq))
-            and isinstance(node.left, ast.Name)
-            and (isinstance(right, ast.Name) or _is_text(right))
-        ):
-            return [], [(node.left.id, _text(right))]
-        raise ConditionError("compares a question with one of its answers by == or !=")
+        if len(node.ops) == 1 and _is_name(node.left):
+            texts = _compared_with(node)
+            if texts and all(isinstance(text, ast.Name) or _is_text(text) for text in texts):
+                return [], [(_name(node.left), _text(text)) for text in texts]
+        raise ConditionError("compares a question with one of its answers by == or !=, or by `in` "
+                             "with several in brackets")
     raise ConditionError(
-        f"may hold question ids, and, or, not, ==, != and brackets, not {ast.unparse(node)!r}"
+        "may hold question ids, and, or, not, ==, !=, in and brackets, not "
+        f"{ast.unparse(node)!r}"
     )
+
+
+def _compared_with(node: ast.Compare) -> list[ast.expr]:
+    """Return what a comparison compares with; nothing where it is none that there is."""
+    right = node.comparators[0]
+    if isinstance(node.ops[0], (ast.In, ast.NotIn)):
+        return right.elts if isinstance(right, (ast.Tuple, ast.List, ast.Set)) else []
+    return [right] if isinstance(node.ops[0], (ast.Eq, ast.NotEq)) else []
 
 
 def _holds(node: ast.expr, answers: Mapping[str, str]) -> bool | None:
@@ -122,17 +125,40 @@ def _holds(node: ast.expr, answers: Mapping[str, str]) -> bool | None:
     if isinstance(node, ast.UnaryOp):
         held = _holds(node.operand, answers)
         return None if held is None else not held
-    wanted = YES if isinstance(node, ast.Name) else _text(node.comparators[0])
-    answer = answers.get(node.id if isinstance(node, ast.Name) else node.left.id, UNKNOWN)
+    compares = isinstance(node, ast.Compare)
+    answer = answers.get(_name(node.left if compares else node), UNKNOWN)
     if answer in (UNKNOWN, UNCERTAIN):
         return None
-    unequal = isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.NotEq)
-    return (answer == wanted) != unequal
+    if not compares:
+        return answer == YES
+    among = answer in map(_text, _compared_with(node))
+    return among != isinstance(node.ops[0], (ast.NotEq, ast.NotIn))
 
 
-def _answers(question_id: str, questions: Mapping[str, QuestionLike]) -> tuple[str, ...]:
-    question = questions.get(question_id)
-    return question.options if question and question.kind == "choice" else (YES, NO)
+def _not_there(
+    name: str, there: Mapping[str, tuple[str, ...]], questions: Mapping[str, QuestionLike]
+) -> str:
+    question = questions.get(question_of(name))
+    if question is None:
+        return f"there is no question '{name}' (there are: {', '.join(there)})"
+    names = ", ".join(kind_of(question).names(question))
+    if name == question.id:
+        return f"'{name}' is {kind_of(question).noun}: name one of its labels ({names})"
+    return f"there is no '{name}' (there are: {names})"
+
+
+def _is_name(node: ast.expr) -> bool:
+    """Tell whether a node is a question's id, or one with a label in brackets."""
+    if isinstance(node, ast.Subscript):
+        label = node.slice
+        return isinstance(node.value, ast.Name) and (isinstance(label, ast.Name) or _is_text(label))
+    return isinstance(node, ast.Name)
+
+
+def _name(node: ast.expr) -> str:
+    if isinstance(node, ast.Subscript):
+        return label_name(node.value.id, _text(node.slice))
+    return node.id
 
 
 def _text(node: ast.expr) -> str:

@@ -34,12 +34,20 @@ TIER_VLM = 2
 class Decision:
     """One answer to one question, and how old its evidence is.
 
-    - `answer`: `yes`, `no`, `uncertain`, `unknown`, or one of `options`.
-    - `p`: smoothed probability of yes (of the present answer, for a choice); `p_raw`: the same
-      from this group alone. Both are NaN where the answer is `unknown`, so that a consumer that
-      compares p with any threshold gets false.
-    - `options`, `probabilities`: a choice's options and their smoothed probabilities, in the
-      question's order; empty for yes/no.
+    - `answer`: `uncertain`, `unknown`, or by the kind of question: `yes` or `no`; an option of a
+      choice; a level of a score; the labels of an any_of that are so, with ", " between them
+      ("cup, phone"), or `none`.
+    - `p`: smoothed probability, of yes for yes/no, of the present option or level; for an any_of
+      that of the least sure label's answer. `p_raw`: the same from this group alone. Both are NaN
+      where the answer is `unknown`, so that a consumer that compares p with any threshold gets
+      false.
+    - `options`, `probabilities`: options, levels or labels in the question's order, and their
+      smoothed probabilities: together 1, but for an any_of P(yes) of each label by itself. Both
+      are empty for yes/no.
+    - `value`: expected value of a score (see kinds.Score), of the smoothed probabilities; NaN for
+      other kinds and where unknown.
+    - `answers`: of each label of an any_of, `yes`, `no`, `uncertain` or `unknown`; empty for other
+      kinds.
     - `tier`: TIER_HEALTH, TIER_HEADS or TIER_VLM; `depth`: language-model layers used (0: none).
     - `t_start_ns`, `t_end_ns`: frame time of the oldest and newest frame of the evidence (both 0
       if there never was any); `t_decided_ns`: when it was decided, on the same clock.
@@ -69,6 +77,15 @@ class Decision:
     reason: str = ""
     status: str = OK
     t_asked_ns: int = 0
+    value: float = math.nan
+    answers: tuple[str, ...] = ()
+
+    @property
+    def by_name(self) -> dict[str, str]:
+        """The answers by name: the whole's by the id, and that of each label as `id[label]`."""
+        labels = zip(self.options, self.answers)
+        return {self.question_id: self.answer,
+                **{label_name(self.question_id, label): one for label, one in labels}}
 
     @property
     def age_s(self) -> float:
@@ -99,11 +116,18 @@ class Decision:
             "reason": self.reason,
             "status": self.status,
             "t_asked": self.t_asked_ns / 1e9,
+            "value": _finite(self.value),
+            "answers": list(self.answers),
         }
 
     def to_json(self) -> str:
         """Return one line of strict JSON."""
         return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
+
+
+def label_name(question_id: str, label: str) -> str:
+    """Return the name of a label's answer, as in conditions and events: `on_desk[cup]`."""
+    return f"{question_id}[{label}]"
 
 
 def _finite(value: float) -> float | None:

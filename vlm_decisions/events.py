@@ -21,11 +21,12 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
-from .decision import HEALTH_IDS, NO, UNCERTAIN, UNKNOWN, YES, Decision
+from .decision import UNCERTAIN, UNKNOWN, Decision
 from .files.yaml_records import Record, Shape
 from .frames import NS
+from .kinds import QuestionLike, names_of, question_of
 from .texts import normal
 
 MAX_EVENTS = 64
@@ -62,14 +63,6 @@ class EventError(ValueError):
         self.field, self.transition = field, transition
 
 
-class QuestionLike(Protocol):
-    """What is needed of a question to validate an event: its id, kind and options."""
-
-    id: str
-    kind: str
-    options: tuple[str, ...]
-
-
 @dataclass(frozen=True)
 class Transition:
     """A transition from one state to another. EventSpec validates it.
@@ -77,7 +70,8 @@ class Transition:
     Attributes:
         source: state that it starts from.
         target: state that it leads to.
-        when: question id to the answers that fit. All questions must fit at once. If it is empty,
+        when: question id (of an any_of: `id[label]`) to the answers that fit. All questions must
+            fit at once. If it is empty,
             the transition always fits, and `hold_s` is a time limit on the state.
         hold_s: how long it must have fitted without a break in that state, seconds of frame time.
         refractory_s: how long it is disabled after it was taken, seconds of frame time.
@@ -155,23 +149,19 @@ class EventSpec:
     @property
     def questions(self) -> tuple[str, ...]:
         """Ids of the questions that it uses, in order of appearance."""
-        return tuple(dict.fromkeys(name for t in self.transitions for name in t.when))
+        return tuple(dict.fromkeys(question_of(name) for t in self.transitions for name in t.when))
 
     def check_questions(self, questions: Mapping[str, QuestionLike]) -> None:
         """Raise EventError unless every question exists and can give the answers that are named."""
+        there = names_of(questions)
         for index, transition in enumerate(self.transitions):
             for name, answers in transition.when.items():
-                if name in HEALTH_IDS:
-                    possible: tuple[str, ...] = (YES, NO)
-                elif name in questions:
-                    question = questions[name]
-                    possible = question.options if question.kind == "choice" else (YES, NO)
-                else:
-                    known = ", ".join([*questions, *HEALTH_IDS])
+                if name not in there:
                     raise self.error(
-                        f"when.{name}", f"no question '{name}' (there are: {known})", index
+                        f"when.{name}", f"no question '{name}' (there are: {', '.join(there)})",
+                        index,
                     )
-                possible = (*possible, UNCERTAIN, UNKNOWN)
+                possible = (*there[name], UNCERTAIN, UNKNOWN)
                 for answer in answers:
                     if answer not in possible:
                         raise self.error(
@@ -378,7 +368,7 @@ class EventMachine:
             self._fits_since.clear()  # holds begin at the first decision, not at time 0
         if listened:
             before = self._answers.get(decision.question_id)
-            self._answers[decision.question_id] = decision.answer
+            self._answers |= decision.by_name
             turned = unknown and before not in (None, UNKNOWN)
             if turned and self.spec.on_unknown == RESET and self.state != self.spec.states[0]:
                 return self._enter(self.spec.states[0], UNKNOWN_ANSWER, decision, self._now_ns)

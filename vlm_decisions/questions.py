@@ -20,15 +20,15 @@ from typing import Any
 import yaml
 
 from .conditions import ConditionError, parse_condition
-from .decision import HEALTH_IDS
+from .decision import NO
 from .events import MAX_EVENTS, EventError, EventSpec, read_event
 from .events import SHAPE as EVENT_SHAPE
 from .files import resources
 from .files.atomic import write_text
 from .files.yaml_records import Record, Shape, YamlRecordError, read_sections, unknown_key
+from .kinds import KINDS, KindError, kind_of, names_of, question_of
 from .texts import comparable, is_visible, normal
 
-KINDS = ("yes_no", "choice")
 TIERS = ("auto", "heads", "vlm")
 ASKS = ("always", "on_change")
 RESERVED_PREFIX = "camera_"
@@ -36,7 +36,6 @@ RESERVED_PREFIX = "camera_"
 MAX_QUESTIONS = 256
 MAX_ID = 64
 MAX_TEXT = 500
-MAX_OPTIONS = 26
 MAX_OPTION = 80
 MAX_FILE_BYTES = 1_000_000
 
@@ -63,26 +62,32 @@ class Question:
     Attributes:
         id: a ROS name token. It must not start with `camera_`: those are for the camera's health.
         text: what is asked.
-        kind: `yes_no`, or `choice` for one of several options.
-        options: 2 to 26 answers of a choice; empty for yes_no.
+        kind: `yes_no`; `choice`: one of several options; `score`: one of several ordered levels,
+            with an expected value; `any_of`: several labels, each answered yes or no (see kinds.py,
+            also for what follows). The text of an any_of may hold `{}` in the place of the label.
+        options: 2 to 26 answers of a choice or levels of a score, the lowest first; 1 to 26 labels
+            of an any_of; empty for yes_no.
+        thresholds: of a score, between each two levels, on the expected value; empty for half way.
         tier: `heads` (Tier 1), `vlm` (Tier 2), or `auto`: Tier 1 if a head for it is loaded.
         head: name of the head; None for the head that was made for this id.
         rate_hz: answers per second of frame time, (0, 100].
-        enter: the answer becomes yes at p >= enter, 0 <= exit < enter <= 1. A choice changes when
-            another option leads by (enter - exit) / 2.
+        enter: the answer (of an any_of: a label's) becomes yes at p >= enter, 0 <= exit < enter
+            <= 1. A choice changes when another option leads by (enter - exit) / 2. A score changes
+            (enter - exit) / 2 of the step between two levels beyond their threshold.
         exit: the answer becomes no at p <= exit; between the two it stays.
         ema: weight of the newest value in the smoothing, (0, 1]; 1 for no smoothing.
         depth: language-model layers to use; None for all.
         scale: calibration of the language model: logits are scale * logit + bias before the
             softmax. (A head has a temperature of its own.)
-        bias: see scale.
+        bias: see scale; of yes_no and any_of.
         ask: `always`, or `on_change`: the language model is asked again only when the picture has
             changed since it was asked; until then its answer stands.
         change: cosine distance of the pooled features that counts as changed.
         refresh_s: with `on_change`, ask at least this often, in seconds.
         when: a condition over the answers of other questions (see conditions.py), or None. While
             it does not hold, the question is not asked.
-        needs: id of a question whose `no` makes this one meaningless, or None.
+        needs: id of a question (or `id[label]` of an any_of) whose `no` makes this one
+            meaningless, or None.
         min_evidence_s: how long the picture must have been seen without a cut, in seconds.
 
     Raises:
@@ -108,14 +113,20 @@ class Question:
     when: str | None = None
     needs: str | None = None
     min_evidence_s: float = 0.0
+    thresholds: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         """Validate every field, and normalise those that can be written in several ways."""
         check_id(self.id)
         self._set("text", self._plain("text", self.text, MAX_TEXT))
-        if self.kind not in KINDS:
+        if not isinstance(self.kind, str) or self.kind not in KINDS:
             raise self._error("kind", f"must be one of {', '.join(KINDS)}, not {self.kind!r}")
         self._set("options", self._checked_options())
+        self._set("thresholds", self._checked_thresholds())
+        try:
+            kind_of(self).check(self)
+        except KindError as error:
+            raise self._error(error.field, str(error)) from error
         self._set("tier", self._checked_tier())
         self._check_head()
         self._number("rate_hz", 0.0, 100.0, above=True)
@@ -134,8 +145,8 @@ class Question:
         self._check_conditions()
         self._number("scale", 0.0, 1000.0, above=True)
         self._number("bias", -1000.0, 1000.0)
-        if self.kind == "choice" and self.bias != 0.0:
-            raise self._error("bias", "only a yes_no question has a bias")
+        if self.bias != 0.0 and not kind_of(self).has_bias:
+            raise self._error("bias", f"only {_kinds_with('has_bias')} questions have a bias")
         if self.depth is not None and (not _is_int(self.depth) or not 1 <= self.depth <= 1000):
             raise self._error("depth", f"must be a whole number of layers, not {self.depth!r}")
 
@@ -143,12 +154,7 @@ class Question:
     def depends_on(self) -> tuple[str, ...]:
         """Ids of the questions that `when` and `needs` name."""
         named = parse_condition(self.when).questions if self.when else ()
-        return tuple(dict.fromkeys([*named, *([self.needs] if self.needs else [])]))
-
-    @property
-    def switch_margin(self) -> float:
-        """Lead in smoothed probability at which another option of a choice takes over."""
-        return (self.enter - self.exit) / 2
+        return tuple(dict.fromkeys([*named, *([question_of(self.needs)] if self.needs else [])]))
 
     def asks_the_same(self, other: Question) -> bool:
         """Return whether probabilities of both mean the same, whatever the rates and thresholds."""
@@ -191,14 +197,10 @@ class Question:
     def _checked_options(self) -> tuple[str, ...]:
         if isinstance(self.options, str) or not isinstance(self.options, (list, tuple)):
             raise self._error("options", f"must be a list, not {self.options!r}")
-        if self.kind == "yes_no":
-            if self.options:
-                raise self._error("options", "belong to kind: choice, this one is yes_no")
-            return ()
-        if not 2 <= len(self.options) <= MAX_OPTIONS:
-            raise self._error(
-                "options", f"must be 2 to {MAX_OPTIONS} for a choice, not {len(self.options)}"
-            )
+        try:
+            kind_of(self).check_count(len(self.options))
+        except KindError as error:
+            raise self._error(error.field, str(error)) from error
         options = tuple(self._plain("options", option, MAX_OPTION) for option in self.options)
         seen: set[str] = set()
         for option in options:
@@ -210,14 +212,27 @@ class Question:
             seen.add(key)
         return options
 
+    def _checked_thresholds(self) -> tuple[float, ...]:
+        if isinstance(self.thresholds, str) or not isinstance(self.thresholds, (list, tuple)):
+            raise self._error("thresholds", f"must be a list of numbers, not {self.thresholds!r}")
+        if self.thresholds and not kind_of(self).has_thresholds:
+            raise self._error("thresholds", f"belong to kind: {_kinds_with('has_thresholds')}; "
+                                            f"this one is {self.kind}, and has enter and exit")
+        for value in self.thresholds:
+            sound = isinstance(value, numbers.Real) and not isinstance(value, bool)
+            if not sound or not math.isfinite(value):
+                raise self._error("thresholds", f"must be numbers, not {value!r}")
+        return tuple(map(float, self.thresholds))
+
     def _checked_tier(self) -> str:
         tier = self.tier
         if _is_int(tier):
             tier = _TIER_NUMBERS.get(int(tier), tier)
         if tier not in TIERS:
             raise self._error("tier", f"must be auto, heads (1) or vlm (2), not {self.tier!r}")
-        if tier == "heads" and self.kind == "choice":
-            raise self._error("tier", "heads answers yes or no only: a choice needs vlm")
+        kind = kind_of(self)
+        if tier == "heads" and not kind.has_heads:
+            raise self._error("tier", f"heads answers yes or no only: {kind.noun} needs vlm")
         return tier
 
     def _check_conditions(self) -> None:
@@ -229,14 +244,15 @@ class Question:
         if self.needs is not None and not (isinstance(self.needs, str) and self.needs.strip()):
             raise self._error("needs", f"must be the id of a question, not {self.needs!r}")
         if self.id in self.depends_on:
-            raise self._error("needs" if self.needs == self.id else "when", "names itself")
+            own = self.needs is not None and question_of(self.needs) == self.id
+            raise self._error("needs" if own else "when", "names itself")
 
     def _check_head(self) -> None:
         if self.head is None:
             return
         if not isinstance(self.head, str) or not self.head.strip():
             raise self._error("head", f"must be a head's name, not {self.head!r}")
-        if self.tier == "vlm" or self.kind == "choice":
+        if self.tier == "vlm" or not kind_of(self).has_heads:
             raise self._error("head", "has no use here: heads answer yes_no questions of Tier 1")
 
     def _number(self, field: str, low: float, high: float, above: bool = False) -> None:
@@ -475,15 +491,21 @@ class QuestionBook:
                     parse_condition(question.when).check(questions)
             except ConditionError as error:
                 raise _link_error(question, "when", str(error)) from error
-            if question.needs and question.needs not in (*questions, *HEALTH_IDS):
-                there = ", ".join([*questions, *HEALTH_IDS])
-                raise _link_error(
-                    question, "needs", f"there is no question '{question.needs}' (there are: "
-                    f"{there})"
-                )
+            if question.needs:
+                names = names_of(questions)
+                if question.needs not in names:
+                    raise _link_error(
+                        question, "needs", f"there is no question '{question.needs}' (there are: "
+                        f"{', '.join(names)})"
+                    )
+                if NO not in names[question.needs]:
+                    raise _link_error(
+                        question, "needs", f"names '{question.needs}', which never answers no (its "
+                        f"answers: {', '.join(names[question.needs])})"
+                    )
             circle = _circle(question.id, questions)
             if circle:
-                field = "needs" if question.needs == circle[1] else "when"
+                field = "needs" if question_of(question.needs or "") == circle[1] else "when"
                 raise _link_error(question, field, f"goes in a circle: {' -> '.join(circle)}")
 
     def _add_event(self, event: EventSpec, source: str = "", line: int = 0) -> None:
@@ -523,6 +545,10 @@ def _circle(start: str, questions: Mapping[str, Question]) -> list[str]:
                 seen.add(name)
                 ways.append([*way, name])
     return []
+
+
+def _kinds_with(what: str) -> str:
+    return " and ".join(name for name, kind in KINDS.items() if getattr(kind, what))
 
 
 def _is_int(value: Any) -> bool:

@@ -9,10 +9,11 @@ pytest.importorskip("rclpy", reason="rclpy is not installed")
 
 from vlm_decisions import decision as core
 from vlm_decisions.events import TRANSITION, Event
+from vlm_decisions.kinds import KINDS, NONE
 from vlm_decisions.msg import Decision as DecisionMsg
 from vlm_decisions.msg import Event as EventMsg
 from vlm_decisions.msg import Question as QuestionMsg
-from vlm_decisions.questions import ASKS, KINDS, TIERS, Question, QuestionError
+from vlm_decisions.questions import ASKS, TIERS, Question, QuestionError
 from vlm_decisions.ros.convert import (
     decision_from_msg,
     decision_to_msg,
@@ -27,10 +28,11 @@ from vlm_decisions.ros.convert import (
 )
 from vlm_decisions.sources.images import image_to_rgb
 
-DECISION = core.Decision(
+DECISION = core.Decision(  # as a score and an any_of would fill it together
     "activity", "typing", 0.5, 0.25, ("typing", "idle"), (0.5, 0.5), 2, 24,
     1_700_000_000_123_456_789, 1_700_000_000_999_999_999, 1_700_000_001_000_000_001, True,
-    1_699_999_999_000_000_000, "sim_desk", "camera", "", core.OK, 1_700_000_000_500_000_001)
+    1_699_999_999_000_000_000, "sim_desk", "camera", "", core.OK, 1_700_000_000_500_000_001, 1.5,
+    ("yes", "no"))
 
 
 @pytest.mark.parametrize("stamp_ns", [
@@ -79,7 +81,9 @@ def test_unknown_decision_round_trips():
     Question("c", "Is it?", tier="heads", head="person", rate_hz=0.5, enter=1.0, exit=0.0,
              scale=2.0, bias=-1.0),
     Question("d", "Is it?", ask="on_change", change=0.25, refresh_s=9.0, when="a and not b == x",
-             needs="a", min_evidence_s=2.5)])
+             needs="a", min_evidence_s=2.5),
+    Question("e", "How many?", kind="score", options=("0", "1", "5"), thresholds=(0.5, 2.0)),
+    Question("f", "Is there a {}?", kind="any_of", options=("cup", "pen"), bias=0.5)])
 def test_question_round_trips(question):
     assert question_from_msg(question_to_msg(question)) == question
 
@@ -98,7 +102,9 @@ def test_constants_agree():
         DecisionMsg.STATUS_STALE, DecisionMsg.STATUS_CAMERA_UNUSABLE,
         DecisionMsg.STATUS_NOT_ENOUGH_EVIDENCE, DecisionMsg.STATUS_FAULT)
     assert (QuestionMsg.ASK_ALWAYS, QuestionMsg.ASK_ON_CHANGE) == ASKS
-    assert (QuestionMsg.KIND_YES_NO, QuestionMsg.KIND_CHOICE) == KINDS
+    assert [QuestionMsg.KIND_YES_NO, QuestionMsg.KIND_CHOICE, QuestionMsg.KIND_SCORE,
+            QuestionMsg.KIND_ANY_OF] == list(KINDS)
+    assert DecisionMsg.ANSWER_NONE == NONE
     assert (QuestionMsg.TIER_AUTO, QuestionMsg.TIER_HEADS, QuestionMsg.TIER_VLM) == TIERS
 
 

@@ -52,7 +52,6 @@ def test_a_decision_carries_the_evidence():
 
 
 def test_a_choice_switches_with_a_margin():
-    assert ACTIVITY.switch_margin == pytest.approx(0.15)
     got = play(
         Smoother(),
         ACTIVITY,
@@ -175,3 +174,46 @@ def test_a_decision_by_itself_is_unsmoothed_and_keeps_nothing():
     assert (nothing.answer, nothing.reason, nothing.t_end_ns) == (UNKNOWN, "too long", 5 * NS)
     never = no_answer(PERSON, "the runtime has stopped", 7 * NS)
     assert (never.answer, never.t_end_ns, never.since_ns) == (UNKNOWN, 0, 7 * NS)
+
+
+THINGS = Question("things", "How many?", kind="score", options=("none", "one", "two"), ema=0.5)
+ON_DESK = Question("on_desk", "Is there a {}?", kind="any_of", options=("cup", "pen"), ema=0.5)
+
+
+def test_the_value_of_a_score_is_of_the_smoothed_distribution():
+    got = play(Smoother(), THINGS, [(1, 0, 0), (0, 0, 1), (0, 0, 1), (0, 0, 1)])
+    assert [d.value for d in got] == pytest.approx([0, 1, 1.5, 1.75])
+    assert [d.answer for d in got] == ["none", "one", "one", "two"]
+    assert [d.p for d in got] == pytest.approx([1, 0, 0, 0.875])  # of the level that is given
+    assert got[1].probabilities == pytest.approx((0.5, 0, 0.5))
+    assert sum(got[1].probabilities) == pytest.approx(1)
+
+
+def test_labels_are_smoothed_and_held_one_by_one():
+    got = play(Smoother(), ON_DESK, [(1, 0), (0.2, 0), (0.2, 1), (0.2, 1)])
+    assert [d.answers for d in got] == [(YES, NO), (YES, NO), (YES, NO), (NO, YES)]
+    assert [d.answer for d in got] == ["cup", "cup", "cup", "pen"]
+    assert [d.changed for d in got] == [True, False, False, True]
+    assert got[2].probabilities == pytest.approx((0.4, 0.5))
+    assert got[2].p == pytest.approx(0.4)
+
+
+def test_a_label_that_changes_is_a_change_though_the_whole_stays_uncertain():
+    smoother = Smoother()
+    got = play(smoother, ON_DESK, [(1, 0.5), (0, 0.5), (0, 0.5)])
+    assert [d.answer for d in got] == [UNCERTAIN] * 3
+    assert [d.answers[0] for d in got] == [YES, YES, NO]
+    assert [d.changed for d in got] == [True, False, True]
+    assert smoother.answers() == {
+        "on_desk": UNCERTAIN, "on_desk[cup]": NO, "on_desk[pen]": UNCERTAIN}
+
+
+def test_unknown_labels_are_said_one_by_one():
+    smoother = Smoother()
+    play(smoother, ON_DESK, [(1, 0)])
+    decision = smoother.unknown(ON_DESK, "dark", 2 * NS)
+    assert decision.answers == (UNKNOWN, UNKNOWN)
+    assert math.isnan(decision.value)
+    assert smoother.answers()["on_desk[cup]"] == UNKNOWN
+    after = smoother.update(ON_DESK, (0.5, 0.5), at(3), 3 * NS)
+    assert after.answers == (UNCERTAIN, UNCERTAIN)  # nothing is held over an unknown

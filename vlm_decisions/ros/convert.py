@@ -59,7 +59,9 @@ def decision_to_msg(decision: Decision) -> DecisionMsg:
         model=decision.model,
         reason=decision.reason,
         status=decision.status,
-        t_asked=ns_to_time(decision.t_asked_ns))
+        t_asked=ns_to_time(decision.t_asked_ns),
+        value=float(decision.value),
+        answers=list(decision.answers))
 
 
 def decision_from_msg(msg: DecisionMsg) -> Decision:
@@ -71,7 +73,7 @@ def decision_from_msg(msg: DecisionMsg) -> Decision:
         t_end_ns=time_to_ns(msg.t_end), t_decided_ns=time_to_ns(msg.t_decided),
         changed=msg.changed, since_ns=time_to_ns(msg.since), model=msg.model,
         frame_id=msg.header.frame_id, reason=msg.reason, status=msg.status,
-        t_asked_ns=time_to_ns(msg.t_asked))
+        t_asked_ns=time_to_ns(msg.t_asked), value=msg.value, answers=tuple(msg.answers))
 
 
 def event_to_msg(event: Event) -> EventMsg:
@@ -105,7 +107,7 @@ def question_to_msg(question: Question) -> QuestionMsg:
         enter=question.enter, exit=question.exit, ema=question.ema, depth=question.depth or 0,
         scale=question.scale, bias=question.bias, ask=question.ask, change=question.change,
         refresh_s=question.refresh_s, when=question.when or "", needs=question.needs or "",
-        min_evidence_s=question.min_evidence_s)
+        min_evidence_s=question.min_evidence_s, thresholds=list(question.thresholds))
 
 
 def question_from_msg(msg: QuestionMsg) -> Question:
@@ -115,7 +117,8 @@ def question_from_msg(msg: QuestionMsg) -> Question:
         head=msg.head or None, rate_hz=msg.rate_hz, enter=msg.enter, exit=msg.exit, ema=msg.ema,
         depth=msg.depth or None, scale=msg.scale, bias=msg.bias, ask=msg.ask,
         change=msg.change, refresh_s=msg.refresh_s, when=msg.when or None,
-        needs=msg.needs or None, min_evidence_s=msg.min_evidence_s)
+        needs=msg.needs or None, min_evidence_s=msg.min_evidence_s,
+        thresholds=tuple(msg.thresholds))
 
 
 def questions_to_msg(questions: Iterable[Question], changed_ns: int) -> QuestionArray:

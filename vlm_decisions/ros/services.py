@@ -21,6 +21,7 @@ from rclpy.task import Future
 from vlm_decisions.srv import AddQuestion, Ask, ListQuestions, RemoveQuestion, SaveQuestions
 
 from ..decision import Decision
+from ..kinds import plain_kind
 from ..questions import Question, QuestionError
 from ..runtime.scheduler import Cost
 from .convert import decision_to_msg, question_from_msg, question_to_msg
@@ -109,7 +110,8 @@ class QuestionServices:
 
     async def _ask(self, request: Any, response: Any) -> Any:
         try:
-            question = ask_question(request.text, request.options)
+            question = ask_question(
+                request.text, request.options, request.kind, request.thresholds)
             if not 0.0 < request.timeout_s <= MAX_TIMEOUT_S:
                 raise Refused(f"timeout_s must be above 0 and at most {MAX_TIMEOUT_S:g}, "
                               f"not {request.timeout_s:g}")
@@ -157,7 +159,9 @@ class QuestionServices:
         return response
 
 
-def ask_question(text: str, options: list[str]) -> Question:
-    """Return the question of an ask: yes/no, or a choice among ``options``."""
-    kind = "choice" if options else "yes_no"
-    return Question(id="ask", text=text, kind=kind, options=tuple(options), ema=1.0)
+def ask_question(
+    text: str, options: Sequence[str], kind: str = "", thresholds: Sequence[float] = ()
+) -> Question:
+    """Return the question of an ask; without a kind it is yes/no, or a choice among ``options``."""
+    return Question(id="ask", text=text, kind=kind or plain_kind(options), options=tuple(options),
+                    thresholds=tuple(thresholds), ema=1.0)

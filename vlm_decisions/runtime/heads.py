@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..files.atomic import replacing
+from ..kinds import kind_of, sigmoid
 from ..questions import Question
 
 POOLINGS = ("mean", "mean_max", "motion")
@@ -214,7 +215,7 @@ def require_heads(
 
 def answering_head(question: Question, heads: Sequence[Head]) -> Head | None:
     """Return the head that answers a question at Tier 1, None where there is none for it."""
-    if question.tier == "vlm" or question.kind == "choice":
+    if question.tier == "vlm" or not kind_of(question).has_heads:
         return None
     if question.head is not None:
         return next((head for head in heads if head.name == question.head), None)
@@ -242,11 +243,6 @@ def write_head(path: str | os.PathLike, head: Head) -> None:
             temperature=np.float32(head.temperature),
             header=np.array(json.dumps(header)),
         )
-
-
-def sigmoid(x: float) -> float:
-    """Return 1 / (1 + exp(-x)) for any finite x."""
-    return 1.0 / (1.0 + math.exp(-x)) if x >= 0 else math.exp(x) / (1.0 + math.exp(x))
 
 
 def _read_arrays(path: str | os.PathLike) -> dict[str, np.ndarray]:

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-import numpy as np
-
-from ..decision import FAULT, NO, UNCERTAIN, UNKNOWN, YES, Decision
+from ..decision import FAULT, UNKNOWN, Decision
+from ..kinds import kind_of
 from ..questions import Question
 from .evidence import NO_EVIDENCE, Evidence, Result
-from .heads import sigmoid
 
 
 def decide(result: Result, t_decided_ns: int) -> Decision:
@@ -46,23 +44,26 @@ class _State:
     options: tuple[str, ...] = ()
     smoothed: tuple[float, ...] = ()  # empty where the next answer begins anew
     answer: str | None = None
+    held: tuple[str, ...] = ()  # what hysteresis starts from
+    by_name: dict[str, str] = field(default_factory=dict)
     since_ns: int = 0
     evidence: Evidence = NO_EVIDENCE
 
     def note(self, decision: Decision, evidence: Evidence) -> None:
         """Keep what the next decision depends on."""
         self.answer, self.since_ns = decision.answer, decision.since_ns
-        self.evidence = evidence
+        self.held = decision.answers or (decision.answer,)
+        self.by_name, self.evidence = decision.by_name, evidence
 
 
 class Smoother:
     """Smoothing and hysteresis, per question. Not thread-safe: the owner serialises the calls.
 
-    Yes/no: `yes` at smoothed p >= enter, `no` at p <= exit; between them the present yes or no is
-    kept, and without one (at first, or after `unknown`) the answer is `uncertain`. Choice: the
-    vector is smoothed, and the leader takes over once it leads the present answer (at first: the
-    runner-up) by the question's `switch_margin`. An `unknown` forgets the smoothing: what comes
-    after it is new evidence.
+    The vector of probabilities is smoothed, whatever the kind of question; what it comes to, with
+    which hysteresis, is the kind's (see kinds.py). For yes/no: `yes` at smoothed p >= enter, `no`
+    at p <= exit; between them the present yes or no is kept, and without one (at first, or after
+    `unknown`) the answer is `uncertain`. An `unknown` forgets the smoothing: what comes after it is
+    new evidence.
     """
 
     def __init__(self) -> None:
@@ -78,8 +79,8 @@ class Smoother:
     ) -> Decision:
         """Take one group's probabilities and return the decision.
 
-        `probabilities`: (yes, no) for a yes/no question, one per option for a choice, calibrated
-        (see `calibrated`). Raises ValueError if they are not that many finite numbers in [0, 1].
+        `probabilities`: as the question's kind has them, calibrated (see `calibrated`). Raises
+        ValueError if they are not that many finite numbers in [0, 1].
         """
         raw = checked(question, probabilities)
         state = self._states.setdefault(question.id, _State())
@@ -116,8 +117,11 @@ class Smoother:
         return decision
 
     def answers(self) -> dict[str, str]:
-        """Return the answers last published, by id."""
-        return {name: state.answer for name, state in self._states.items() if state.answer}
+        """Return the answers last published, by name (see Decision.by_name)."""
+        found: dict[str, str] = {}
+        for state in self._states.values():
+            found |= state.by_name
+        return found
 
     def answer(self, question_id: str) -> str | None:
         """Return the answer last published, or None."""
@@ -140,29 +144,18 @@ class Smoother:
             state.evidence = NO_EVIDENCE
 
 
-def calibrated(question: Question, logits: Sequence[float] | np.ndarray) -> tuple[float, ...]:
-    """Return the probabilities of logits (k,), after the question's scale and bias.
+def calibrated(question: Question, logits: Sequence) -> tuple[float, ...]:
+    """Return the probabilities of a readout's logits, after the question's scale and bias.
 
-    Yes/no: logits (yes, no), p(yes) = sigmoid(scale * (yes - no) + bias). Choice: the softmax of
-    scale * logits. NaN where the logits are not finite.
+    NaN where the logits are not finite. Raises ValueError or TypeError where they are not what the
+    kind has.
     """
-    # A few numbers: plain floats take a fraction of numpy's time, most of all in a cold cache.
-    z = [question.scale * float(x) for x in logits]
-    if question.kind == "yes_no" and len(z) == 2:
-        x = z[0] - z[1] + question.bias
-        p = sigmoid(x) if math.isfinite(x) else math.nan
-        return p, 1.0 - p
-    if not all(map(math.isfinite, z)):
-        return (math.nan,) * len(z)
-    highest = max(z)
-    e = [math.exp(x - highest) for x in z]
-    total = sum(e)
-    return tuple(x / total for x in e)
+    return kind_of(question).probabilities(logits, question.scale, question.bias)
 
 
 def checked(question: Question, probabilities: Sequence[float]) -> tuple[float, ...]:
     """Return the probabilities as floats in [0, 1], one for each answer. Raises ValueError."""
-    count = len(question.options) or 2
+    count = kind_of(question).count(question)
     if len(probabilities) != count:
         raise ValueError(f"{count} probabilities wanted, got {len(probabilities)}")
     raw = tuple(map(float, probabilities))
@@ -179,20 +172,16 @@ def _known(
     t_decided_ns: int,
     before: _State,
 ) -> Decision:
-    if question.kind == "choice":
-        index = _choose(question, smoothed, before.answer)
-        answer = UNCERTAIN if index is None else question.options[index]
-        leader = _ranking(smoothed)[0] if index is None else index
-    else:
-        answer, leader = _threshold(question, smoothed[0], before.answer), 0
-    changed = answer != before.answer
+    kind = kind_of(question)
+    verdict = kind.verdict(question, smoothed, before.held)
+    changed = verdict.held != before.held
     return Decision(
         question_id=question.id,
-        answer=answer,
-        p=smoothed[leader],
-        p_raw=raw[leader],
+        answer=verdict.answer,
+        p=kind.p(question, smoothed, verdict),
+        p_raw=kind.p(question, raw, verdict),
         options=question.options,
-        probabilities=smoothed if question.kind == "choice" else (),
+        probabilities=smoothed if question.options else (),
         tier=evidence.tier,
         depth=evidence.depth,
         t_start_ns=evidence.t_start_ns,
@@ -203,6 +192,8 @@ def _known(
         model=evidence.model,
         frame_id=evidence.frame_id,
         t_asked_ns=evidence.t_asked_ns or evidence.t_end_ns,
+        value=verdict.value,
+        answers=verdict.answers,
     )
 
 
@@ -234,25 +225,5 @@ def _unknown(
         frame_id=evidence.frame_id,
         reason=reason,
         status=status,
+        answers=kind_of(question).unknown(question).answers,
     )
-
-
-def _threshold(question: Question, p: float, current: str | None) -> str:
-    if p >= question.enter:
-        return YES
-    if p <= question.exit:
-        return NO
-    return current if current in (YES, NO) else UNCERTAIN
-
-
-def _ranking(p: Sequence[float]) -> list[int]:
-    """Return the indices from the highest down, of equals the first first."""
-    return sorted(range(len(p)), key=lambda i: -p[i])
-
-
-def _choose(question: Question, p: Sequence[float], current: str | None) -> int | None:
-    leader, second = _ranking(p)[:2]
-    if current in question.options:
-        held = question.options.index(current)
-        return leader if p[leader] - p[held] >= question.switch_margin else held
-    return leader if p[leader] - p[second] >= question.switch_margin else None

@@ -14,10 +14,11 @@ import numpy as np
 
 from ..decision import TIER_HEADS, TIER_VLM
 from ..frames import NS, Group
+from ..kinds import sigmoid
 from ..questions import Question, QuestionError
 from .engine_protocol import EngineLike, ReadoutLike, TimedGroup
 from .evidence import Evidence, Result
-from .heads import Head, HeadError, Pooled, answering_head, sigmoid
+from .heads import Head, HeadError, Pooled, answering_head
 from .scheduler import Cost, CostModel
 from .settings import RuntimeSettings
 from .smoothing import calibrated, checked

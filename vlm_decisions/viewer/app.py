@@ -32,7 +32,8 @@ from starlette.websockets import WebSocket
 
 from .. import __version__
 from ..files import resources
-from ..questions import MAX_ID, MAX_OPTION, MAX_OPTIONS, MAX_TEXT, QuestionError
+from ..kinds import MAX_OPTIONS
+from ..questions import MAX_ID, MAX_OPTION, MAX_TEXT, QuestionError
 from ..runtime.system import finite
 from .board import Board
 from .bodies import MAX_BODY, BodyError, changes_of, new_question, one_question, read_json
