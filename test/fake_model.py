@@ -41,7 +41,8 @@ class FakeStream:
 class FakeModel:
     """p(yes) of any question is sigmoid(2) = 0.88; `load_s` and `ask_s` are real seconds."""
 
-    name, fingerprint, pixel_budget, n_layers = "fake", "fake-fingerprint", 1024, 24
+    name, fingerprint, pixel_budget = "fake", "fake-fingerprint", 1024
+    n_layers, n_frames = 24, 2
     device, dtype = "cpu", "float32"
 
     def __init__(self, *, load_s: float = 0.0, ask_s: float = 0.0) -> None:

@@ -113,6 +113,7 @@ class FakeEngine:
     fingerprint: str = "f00d"
     pixel_budget: int = 4096
     n_layers: int = 4
+    n_frames: int = 2
     log: list[tuple] = field(default_factory=list)
     fail: dict[str, Exception] = field(default_factory=dict)
 

@@ -17,8 +17,9 @@ NS = 1_000_000_000
 #: Default number of frames sampled per second; two of them make a group.
 FPS = 8.0
 
-#: How a stream keeps the last groups: as a running state, or as a window computed anew.
-MODES = ("stream", "window")
+#: What a question sees: the last groups, as a running state or as a window computed anew, or the
+#: newest image alone, which decision models do. auto: stream, or image for such a model.
+MODES = ("auto", "stream", "window", "image")
 
 #: Cameras slower than this give no groups: two frames further apart are not one motion.
 MAX_INTERVAL_S = 1.0

@@ -212,3 +212,21 @@ def test_output_that_nobody_reads(monkeypatch):
 def test_streams_without_an_encoding_are_left_alone(monkeypatch):
     monkeypatch.setattr(sys, "stdout", io.StringIO())
     cli._replace_what_cannot_be_shown()
+
+
+def test_a_decision_model_answers_about_a_video(tmp_path):
+    from decision_checkpoints import write_d1_omni
+    from pixel_model import write_video
+    from tiny import moving_frames
+
+    from vlm_decisions.runtime.log import read_log
+
+    video = write_video(tmp_path / "film.mp4", moving_frames(24))
+    log = tmp_path / "log.jsonl"
+    model = str(write_d1_omni(tmp_path / "d1_omni"))
+    assert cli.main(["run", "--source", str(video), "--model", model, "--no-view", "--ask",
+                     "Is a person present?", "--log", str(log)]) == 0
+    told = [one for one in read_log(log) if one["question_id"] == "ask_1"]
+    answered = [one for one in told if one["answer"] != "unknown"]
+    assert answered and all(one["t_start"] == one["t_end"] for one in answered)
+    assert {one["model"] for one in answered} == {model}

@@ -829,3 +829,50 @@ def test_what_the_engine_remarks_is_in_log_and_diagnostics(tmp_path):
         assert s.node.snapshot().engine["checked"] == "it passed"
     assert notes.startswith("pixel settings are assumed; the model cannot keep up: one group with ")
     assert "took 0.90 s, and groups come every 0.25 s" in notes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["auto", "image"])
+def test_a_decision_model_has_the_same_contract(tmp_path, mode):
+    from decision_checkpoints import write_d1
+
+    from vlm_decisions.ros.session import load_engine
+
+    folder = str(write_d1(tmp_path / "d1"))
+    questions = """\
+- {id: person, text: "Is a person present?", tier: vlm, rate_hz: 2.0}
+- {id: colour, text: "Which colour is it?", kind: choice, options: [red, green, blue]}
+"""
+    with system(tmp_path, questions=questions, factory=load_engine, model=folder, mode=mode) as s:
+        def told(name):
+            return wait_for(lambda: (lambda d: d if d and d.p_raw >= 0 else None)(
+                s.peer.newest(name)), 60.0)
+
+        s.peer.start_camera(fps=16.0)
+        told("person")
+        colour = told("colour")
+        assert colour.t_start == colour.t_end == colour.header.stamp
+        assert time_to_ns(colour.t_end) in s.peer.stamps
+        assert list(colour.options) == ["red", "green", "blue"]
+        assert sum(colour.probabilities) == pytest.approx(1.0, abs=1e-4)
+        assert (colour.tier, colour.depth, colour.model) == (Decision.TIER_VLM, 4, folder)
+        refused = s.peer.call(AddQuestion, "add_question", question=Question(
+            id="deep", text="Is it?", depth=2))
+        assert not refused.success and "answers from its last layer" in refused.message
+        added = s.peer.call(AddQuestion, "add_question", question=Question(
+            id="door", text="Is the door open?"))
+        assert added.success and added.tokens > 0
+        told("door")
+        now = s.peer.call(Ask, "ask", text="Is it dark?", timeout_s=10.0)
+        assert now.success and now.decision.t_start == now.decision.t_end
+
+
+def test_a_mode_that_a_decision_model_has_not_fails_configure_by_name(tmp_path):
+    from decision_checkpoints import write_d1
+
+    from vlm_decisions.ros.session import load_engine
+
+    folder = str(write_d1(tmp_path / "d1"))
+    with system(tmp_path, factory=load_engine, model=folder, mode="window") as s:
+        wait_for(lambda: "has no mode 'window': its mode is image" in "".join(
+            status.message for array in s.peer.diagnostics for status in array.status), 60.0)

@@ -180,7 +180,7 @@ def test_the_window_is_bounded_and_times_are_relative_to_its_begin():
     bench = Bench(ONE, window_groups=4)
     bench.film(0, 5)
     bench.run(5)
-    assert bench.engine.calls("stream") == [("stream", 4, "stream")]
+    assert bench.engine.calls("stream") == [("stream", 4, "auto")]
     times = [t_s for _, _, t_s in bench.engine.calls("pass")]
     assert times[:3] == pytest.approx([0.0625, 0.3125, 0.5625])
     assert len(times) == 20

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from decision_checkpoints import WRITERS
 from fakes import START_NS, SimClock
 from tiny import moving_frames
 
-from vlm_decisions.decision import TIER_HEADS, TIER_VLM, UNKNOWN
-from vlm_decisions.engine import Query
+from vlm_decisions.decision import OK, TIER_HEADS, TIER_VLM, UNKNOWN
+from vlm_decisions.engine import ModeError, Query, load
 from vlm_decisions.frames import NS, Frame
-from vlm_decisions.questions import Question, QuestionBook
+from vlm_decisions.questions import Question, QuestionBook, QuestionError
 from vlm_decisions.runtime import Runtime
 from vlm_decisions.runtime.heads import Head, write_head
 from vlm_decisions.runtime.settings import RuntimeSettings
@@ -147,7 +148,7 @@ sys.path[:0] = sys.argv[2:]
 import numpy as np
 from tiny import tiny_engine
 from vlm_decisions.frames import Frame
-from vlm_decisions.questions import Question, QuestionBook
+from vlm_decisions.questions import Question, QuestionBook, QuestionError
 from vlm_decisions.runtime import Runtime
 
 def factory():
@@ -186,3 +187,56 @@ def test_the_process_ends_cleanly(how):
             timeout=120,
         )
         assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("family", WRITERS)
+def test_a_decision_model_answers_about_the_newest_frame(family, tmp_path):
+    engine = load(str(WRITERS[family](tmp_path / family)))
+    frames = list(moving_frames(4))
+    asked = [question for question in QUESTIONS if question.depth is None]
+    runtime, decisions, errors = film(engine, QuestionBook(asked), frames)
+    assert errors == []
+    for group in range(2):
+        readouts = engine.ask(engine.encode([frames[2 * group + 1]]), asked)
+        newest_ns = START_NS + (2 * group + 1) * NS // 8
+        for question, readout in zip(asked, readouts, strict=True):
+            mine = [d for d in decisions if d.question_id == question.id][group]
+            expected = calibrated(question, readout.logits)
+            assert (mine.probabilities or (mine.p, 1 - mine.p)) == pytest.approx(
+                tuple(expected), abs=1e-5
+            )
+            assert (mine.t_start_ns, mine.t_end_ns) == (newest_ns, newest_ns)
+            assert (mine.tier, mine.depth, mine.model) == (TIER_VLM, engine.depth, engine.name)
+    # The same contract beside the groups: one-off questions, later ones, costs.
+    one_off = runtime.ask(Question("now", "Is there a person?"))
+    assert one_off.t_start_ns == one_off.t_end_ns == newest_ns and one_off.status == OK
+    runtime.add_question(Question("late", "Is the door open?", scale=2.0))
+    assert runtime.cost(Question("late", "Is the door open?")).tokens > 0
+
+
+@pytest.mark.parametrize(
+    ("question", "words"),
+    [
+        (Question("deep", "Is it?", depth=1), "depth 1: .* answers from its last layer"),
+        (Question("head", "Is it?", tier="heads"), "no head for question 'head'"),
+    ],
+)
+def test_what_a_decision_model_cannot_do_is_refused_by_name(question, words, tmp_path):
+    engine = load(str(WRITERS["d1"](tmp_path / "d1")))
+    runtime, _, _ = film(engine, QuestionBook(QUESTIONS[:1]), moving_frames(2))
+    with pytest.raises(QuestionError, match=words):
+        runtime.add_question(question)
+    window = Runtime(lambda: engine, QuestionBook(), settings=RuntimeSettings(mode="window"))
+    with pytest.raises(ModeError, match="has no mode 'window': its mode is image"):
+        window.step()
+
+
+def test_heads_of_another_model_are_refused_for_a_decision_model(tmp_path):
+    engine = load(str(WRITERS["d1"](tmp_path / "d1")))
+    head = Head(name="person_v1", question="person", pooling="mean", weight=np.ones(64, np.float32),
+                bias=0.0, temperature=1.0, fingerprint="another", pixel_budget=1024)  # fmt: skip
+    write_head(tmp_path / "person.npz", head)
+    _, decisions, errors = film(engine, QuestionBook(QUESTIONS[:1]), moving_frames(2),
+                                head_paths=[tmp_path / "person.npz"])  # fmt: skip
+    assert "was made for vision weights another" in errors[0]
+    assert {d.tier for d in decisions if d.question_id == "person"} == {TIER_VLM}

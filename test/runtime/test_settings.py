@@ -17,7 +17,7 @@ from vlm_decisions.runtime.settings import RANGES, RuntimeSettings
         ({"window_groups": 8.0}, "window_groups must be a whole number"),
         ({"window_groups": 0}, "window_groups must be 1 to 64"),
         ({"queue_groups": 0}, "queue_groups"),
-        ({"mode": "both"}, "mode must be one of stream, window"),
+        ({"mode": "both"}, "mode must be one of auto, stream, window, image"),
         ({"max_age_s": 0}, "max_age_s"),
         ({"max_age_s": None}, "max_age_s must be a number"),
         ({"scene_change": -0.1}, "scene_change"),

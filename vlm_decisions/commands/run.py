@@ -116,10 +116,10 @@ def run_live(frames: Source, book: QuestionBook, *, model: str = "sim_desk",
     from ..model_scope import scope_mark
     from ..runtime import Runtime
 
-    def load() -> Any:
-        from ..engine.engine import Engine
+    def load_engine() -> Any:
+        from ..engine.loading import load
 
-        return Engine.load(model)
+        return load(model)
 
     display = _Display(view, scope_mark(model, simulated=False))
     said: set[str] = set()
@@ -129,7 +129,7 @@ def run_live(frames: Source, book: QuestionBook, *, model: str = "sim_desk",
             said.add(message)
             _complain(message)
 
-    runtime = Runtime(load, book, on_decision=display.take, on_error=complain,
+    runtime = Runtime(load_engine, book, on_decision=display.take, on_error=complain,
                       head_paths=[resources.share_dir() / "heads"])
     unlisten = runtime.listen(log.write) if log else lambda: None
     runtime.start()

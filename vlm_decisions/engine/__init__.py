@@ -16,6 +16,7 @@ from .errors import (
     FamilyError,
     FrameError,
     GroupError,
+    ModeError,
     QueryError,
     StateError,
 )
@@ -25,17 +26,21 @@ blas.ensure()
 if TYPE_CHECKING:
     from .asking import Prefix
     from .engine import Engine
+    from .image_engine import ImageEngine
+    from .loading import load
     from .readout import Query, Readout
     from .stream import Stream
     from .vision import VisionGroup
 
 _LAZY = {
     "Engine": "engine",
+    "ImageEngine": "image_engine",
     "Prefix": "asking",
     "Query": "readout",
     "Readout": "readout",
     "Stream": "stream",
     "VisionGroup": "vision",
+    "load": "loading",
 }
 
 __all__ = [
@@ -46,6 +51,8 @@ __all__ = [
     "FamilyError",
     "FrameError",
     "GroupError",
+    "ImageEngine",
+    "ModeError",
     "Prefix",
     "Query",
     "QueryError",
@@ -53,6 +60,7 @@ __all__ = [
     "StateError",
     "Stream",
     "VisionGroup",
+    "load",
 ]
 
 

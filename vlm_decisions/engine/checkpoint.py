@@ -101,7 +101,7 @@ def load(name: str, dtype: mx.Dtype | None = None) -> Checkpoint:
             f"{config.family.model_type} on a CPU is computed in float32 only, not in "
             f"{str(dtype).removeprefix('mlx.core.')}"
         )
-    plan = plan_memory(config, tensors, dtype)
+    plan = plan_memory(config.quantization, tensors, dtype)
     model, fingerprint = _build(folder, config, tensors, dtype, plan.unpack)
     for remark in plan.remarks:
         _LOG.warning("%s: %s", name, remark)
@@ -149,7 +149,7 @@ class MemoryPlan:
 
 
 def plan_memory(
-    config: ModelConfig, tensors: Mapping[str, Tensor], dtype: mx.Dtype
+    quantization: Mapping[str, Any] | None, tensors: Mapping[str, Tensor], dtype: mx.Dtype
 ) -> MemoryPlan:
     """Decide from the headers how the weights are held; raises CheckpointError if they cannot be.
 
@@ -157,7 +157,7 @@ def plan_memory(
     """
     free = memory.free_bytes()
     on_cpu = mx.default_device() == mx.Device(mx.cpu)
-    packing = Packing(config.quantization) if config.quantization else None
+    packing = Packing(quantization) if quantization else None
     held = dict.fromkeys((False, True), SPARE)  # bytes packed, and unpacked
     for tensor in tensors.values():
         plain = tensor.size * dtype.size if tensor.dtype in FLOATS else tensor.nbytes

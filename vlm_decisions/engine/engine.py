@@ -41,6 +41,8 @@ class Engine(Asking):
     groups cannot keep up. checked: the last self-check.
     """
 
+    n_frames = 2  # of a group, that it sees
+
     def __init__(
         self,
         checkpoint: checkpoints.Checkpoint,
@@ -178,7 +180,8 @@ class Engine(Asking):
         rebuild: str = "idle",
         depth: int | None = None,
     ) -> Stream:
-        """Start a stream; see Stream for the settings."""
+        """Start a stream; see Stream for the settings. mode ``auto`` is ``stream``."""
+        mode = "stream" if mode == "auto" else mode
         return Stream(self, window_groups, mode, rebuild=rebuild, depth=depth)
 
     def window(self, groups: Sequence[VisionGroup], times_s: Sequence[float]) -> Prefix:

@@ -13,6 +13,10 @@ class FamilyError(CheckpointError):
     """A checkpoint belongs to a model family that has no adapter."""
 
 
+class ModeError(EngineError):
+    """A mode of the running state that the model does not have."""
+
+
 class FrameError(EngineError):
     """A frame is not a uint8 RGB image of a usable size."""
 

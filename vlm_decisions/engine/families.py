@@ -13,6 +13,7 @@ import numpy as np
 
 from . import fastmath
 from .attend import FullAttention
+from .decision_models import FAMILIES as DECISION_MODELS
 from .decoder import Decoder, Layer
 from .delta import DeltaNet
 from .errors import FamilyError
@@ -244,6 +245,11 @@ FAMILIES: Final = {
 def family_of(model_type: object) -> Family:
     """Return the family named by a checkpoint's ``model_type``; raises FamilyError."""
     family = FAMILIES.get(model_type) if isinstance(model_type, str) else None
+    if model_type in DECISION_MODELS:
+        raise FamilyError(
+            f"{model_type!r} is a decision model of one image, which answers in the node and in "
+            f"`run` only; here one of {', '.join(sorted(FAMILIES))} is needed"
+        )
     if family is None:
         raise FamilyError(
             f"model family {model_type!r} is not supported; the supported ones are "

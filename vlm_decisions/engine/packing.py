@@ -105,6 +105,25 @@ class UnpackingLinear(nn.Module):
         return y + one.bias if "bias" in one else y
 
 
+def unpack_modules(model: nn.Module) -> None:
+    """Replace the packed layers and embeddings of a model by plain ones in float32."""
+    new = []
+    for path, module in model.named_modules():
+        if not isinstance(module, (nn.QuantizedLinear, nn.QuantizedEmbedding)):
+            continue
+        how = {key: getattr(module, key) for key in ("group_size", "bits", "mode")}
+        weight = unpack(module.weight, module.scales, module.get("biases"), **how)
+        if isinstance(module, nn.QuantizedEmbedding):
+            plain = nn.Embedding(1, 1)
+        else:
+            plain = nn.Linear(1, 1, bias="bias" in module)
+            if "bias" in module:
+                plain.bias = module.bias
+        plain.weight = weight
+        new.append((path, plain))
+    model.update_modules(tree_unflatten(new))
+
+
 def unpack_in_passes(model: nn.Module) -> None:
     """Replace the packed linear layers of a model on the CPU."""
     new = [

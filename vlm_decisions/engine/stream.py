@@ -17,13 +17,13 @@ from typing import Final, NamedTuple
 
 import mlx.core as mx
 
-from ..frames import MODES
 from .asking import Asking
-from .errors import EngineError, GroupError
+from .errors import EngineError, GroupError, ModeError
 from .readout import Query, Readout
 from .state import State
 from .vision import VisionGroup
 
+MODES: Final = ("stream", "window")
 REBUILDS: Final = ("idle", "inline")
 FIRST_S: Final = 0.1  # stated time of a first group that is given a late one, as after a reset
 NS: Final = 1_000_000_000
@@ -70,7 +70,8 @@ class Stream:
     ) -> None:
         """Start with no groups; raises ValueError for unusable settings."""
         if mode not in MODES:
-            raise ValueError(f"mode must be one of {MODES}, not {mode!r}")
+            raise ModeError(f"mode must be one of {', '.join(MODES)}, not {mode!r} (image is for "
+                            "decision models)")
         if rebuild not in REBUILDS:
             raise ValueError(f"rebuild must be one of {REBUILDS}, not {rebuild!r}")
         if window_groups < 1:

@@ -81,7 +81,9 @@ SPECS = (
                                 "publishers offer.", choices=RELIABILITIES),
     Spec("stamp_source", "header", "Frame time: the header's stamp, or the time of arrival.",
          choices=("header", "arrival")),
-    Spec("mode", _RUNTIME.mode, "stream: one running model state; window: recomputed per group.",
+    Spec("mode", _RUNTIME.mode, "stream: one running model state; window: recomputed per group; "
+                                "image: the newest frame alone, as decision models see it; auto: "
+                                "image for a decision model, else stream.",
          choices=MODES),
     Spec("sample_hz", _RUNTIME.fps, "Frames taken per second of frame time, Hz.", *RANGES["fps"]),
     Spec("window_groups", _RUNTIME.window_groups, "Groups of 2 frames that the model sees.",

@@ -230,13 +230,11 @@ class Session:
             self._node.get_logger().error(message)
 
 
-def load_engine(model: str, pixel_budget: int | None, *, dtype: str | None = None,
-                self_check: str = "off", outer_vision_tokens: bool = False) -> EngineLike:
-    """Load the engine; imports MLX."""
-    from ..engine import Engine
+def load_engine(model: str, pixel_budget: int | None, **settings: Any) -> EngineLike:
+    """Load the engine that a checkpoint is for; imports MLX. settings: see engine.loading.load."""
+    from ..engine.loading import load
 
-    return Engine.load(model, pixel_budget=pixel_budget, dtype=dtype, self_check=self_check,
-                       outer_vision_tokens=outer_vision_tokens)
+    return load(model, pixel_budget, **settings)
 
 
 def head_folders(name: str) -> list[Path]:

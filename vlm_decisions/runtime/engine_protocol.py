@@ -59,10 +59,11 @@ class EngineLike(Protocol):
     name: str
     fingerprint: str
     pixel_budget: int
-    n_layers: int  # of the language model: the greatest depth of a question
+    n_layers: int  # of the language model: the greatest depth of a question; 0: there is no choice
+    n_frames: int  # of the two of a group, that it sees: 2, or 1 for the newest alone
 
     def encode(self, frames: Sequence[np.ndarray]) -> Pooled:
-        """Encode the two uint8 RGB images of a group."""
+        """Encode these uint8 RGB images of a group, its newest last."""
 
     def tokens(self, query: Question) -> int:
         """Return how many tokens a question has; from any thread."""

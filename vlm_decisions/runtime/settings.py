@@ -30,7 +30,9 @@ class RuntimeSettings:
       may be off before it counts as a gap; `tolerance_s`: how early a group may be for a
       question's rate.
     - `window_groups`: groups that a question sees at least (once there are so many); `mode`:
-      `stream` (a running state, rebuilt now and then) or `window` (the last groups anew).
+      `stream` (a running state, rebuilt now and then), `window` (the last groups anew), `image`
+      (the newest frame alone, which is what decision models do) or `auto` (image for such a
+      model, else stream).
     - `queue_groups`: groups that may wait; the oldest is dropped beyond.
     - `max_age_s`: images or evidence older than this make answers `unknown`.
     - `scene_change`: cosine distance between the pooled features of successive groups that makes
@@ -43,7 +45,7 @@ class RuntimeSettings:
     fps: float = FPS
     jitter_s: float = 0.05
     window_groups: int = 8
-    mode: str = "stream"
+    mode: str = "auto"
     queue_groups: int = 4
     max_age_s: float = 2.0
     scene_change: float | None = 0.08

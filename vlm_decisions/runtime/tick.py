@@ -108,9 +108,10 @@ class Processor:
         """Raise QuestionError where this model and its heads can never answer a question."""
         n_layers = self._engine.n_layers
         if question.depth is not None and question.depth > n_layers:
+            there = f"has layers 1 to {n_layers}" if n_layers else "answers from its last layer"
             raise QuestionError(
                 f"question '{question.id}': depth {question.depth}: the language model "
-                f"'{self._engine.name}' has layers 1 to {n_layers}",
+                f"'{self._engine.name}' {there}",
                 "depth",
             )
         demanded = question.tier == "heads" or question.head is not None
@@ -140,12 +141,13 @@ class Processor:
             self._meter.count("segments")
         self._last = group.segment, group.index
         self._frame_id = group.frames[1].frame_id
-        place = group.t_start_ns, group.t_end_ns, self._frame_id
+        seen = group.frames[-self._engine.n_frames :]
+        place = seen[0].stamp_ns, seen[-1].stamp_ns, self._frame_id
         if self._must_reset:
             self._cut_ns = group.t_start_ns
         try:
             with self._modelling("vision"):
-                features = self._engine.encode([frame.image for frame in group.frames])
+                features = self._engine.encode([frame.image for frame in seen])
             return Encoded(features, *place, self._jumped(features, group.t_start_ns))
         except Exception as error:
             self.restart()

@@ -25,7 +25,8 @@ class FaultyEngine:
         self.go.set()
         self.failures = 0
         self.slowness = slowness
-        for name in ("name", "fingerprint", "pixel_budget", "n_layers", "device", "dtype"):
+        for name in ("name", "fingerprint", "pixel_budget", "n_layers", "n_frames", "device",
+                     "dtype"):
             if hasattr(engine, name):
                 setattr(self, name, getattr(engine, name))
 
