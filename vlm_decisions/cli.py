@@ -1,16 +1,21 @@
-"""The `vlm-decisions` command. Each subcommand imports what it needs when it runs."""
+"""The `vlm-decisions` command. Each subcommand imports what it needs when it runs.
+
+A signal in the moments that imports take ends the process as quietly as one later does, so nothing
+large is imported before signals are taken care of.
+"""
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from .commands.signals import INTERRUPTED, interruptible, leave
+from .commands import INTERRUPTED
 
+TYPE_CHECKING = False  # typing's own takes longer to import than all else here
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -18,6 +23,11 @@ def main(args: Sequence[str] | None = None) -> int:
 
     Without `args` they are the process's own, which ends here if a signal came.
     """
+    if args is None:
+        for number in (signal.SIGINT, signal.SIGTERM):  # nothing has begun yet that must be ended
+            signal.signal(number, lambda *_: os._exit(INTERRUPTED))
+    from .commands.signals import interruptible, leave
+
     with interruptible() as interrupt:
         try:
             code = _run(args)

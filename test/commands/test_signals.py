@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from material import material
+from waiting import wait_for
 
 from vlm_decisions import cli
 from vlm_decisions.commands import signals
@@ -87,6 +88,42 @@ def test_an_interrupt_of_what_uses_ros(args, number):
     assert not [pid for pid in children if Path(f"/proc/{pid}").exists()]
 
 
+def descendants(pid: int) -> list[int]:
+    """Return the processes below one, at any depth."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in map(int, task.read_text().split()):
+            found += [child, *descendants(child)]
+    return found
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@needs_proc
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGKILL])
+@pytest.mark.parametrize("args", [["view", "--sim", "--port", "0"], ["demo", "--quiet"],
+                                  ["bench", "tick", "--seconds", "60"],
+                                  ["bench", "engine", "--layers", "4"]])
+def test_no_process_outlives_its_command(args, number):
+    """Not even where the command is killed and can see to nothing."""
+    if args[0] != "bench" or args[1] == "tick":
+        pytest.importorskip("rclpy", reason="rclpy is not installed")
+    process = start(*args, ROS_DOMAIN_ID="59")
+    children = wait_for(lambda: process.poll() is not None or descendants(process.pid), 120.0)
+    assert process.poll() is None, process.communicate()
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60.0)
+    assert process.returncode == (130 if number == signal.SIGHUP else -signal.SIGKILL)
+    assert "Traceback" not in err
+    wait_for(lambda: not any(map(is_alive, children)), 30.0)
+
+
 @needs_proc
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -100,6 +137,49 @@ def test_an_interrupted_run_says_what_it_saw(number, tmp_path):
     out, err = process.communicate(timeout=60.0)
     assert process.returncode == 130 and "groups answered" in out
     assert "Traceback" not in err and "closed" not in err
+
+
+AT_FIRST = """
+import os, signal, sys
+
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == "vlm_decisions.commands.signals":
+            os.kill(os.getpid(), signal.{name})
+            sum(range(1000))  # a turn of the interpreter, in which the handler runs
+
+sys.meta_path.insert(0, Interrupting())
+sys.argv = ["vlm-decisions", "--version"]
+from vlm_decisions.cli import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_signal_in_the_first_moment(name):
+    done = subprocess.run([sys.executable, "-c", AT_FIRST.format(name=name)], text=True,
+                          capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_nothing_is_imported_before_signals_are_taken_care_of():
+    """Python's own start cannot be reached: all that comes before is this package's."""
+    code = ("import importlib, signal, sys\nbefore = set(sys.modules)\n"
+            "import vlm_decisions.cli, vlm_decisions.ros.programs\n"
+            "print(*sorted(name for name in set(sys.modules) - before "
+            "if name.partition('.')[0] not in ('vlm_decisions', '__future__', 'importlib')))")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
+def test_a_signal_that_is_ignored_stays_so(monkeypatch):
+    """As SIGHUP is under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert interrupted(monkeypatch, lambda: signal.raise_signal(signal.SIGHUP) or 0) == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert interrupted(monkeypatch, lambda: signal.raise_signal(signal.SIGHUP) or 0) == 130
 
 
 def interrupted(monkeypatch, command) -> int:

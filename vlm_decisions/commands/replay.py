@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from . import INTERRUPTED
 from .arguments import Commands, positive
-from .signals import INTERRUPTED
 
 
 def add(commands: Commands) -> None:

@@ -1,4 +1,4 @@
-"""What a command does on SIGINT and SIGTERM: it ends soon and quietly, with exit code 130."""
+"""What a command does on SIGINT, SIGTERM and SIGHUP: it ends soon and quietly, with code 130."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-INTERRUPTED = 130
-"""Exit code of a command that a signal ended."""
+from . import INTERRUPTED
+
+NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 RETRY_S, IMPORT_S = 0.02, 0.3
 """A signal that comes during an import is handled again after RETRY_S, for at most IMPORT_S."""
@@ -59,14 +60,17 @@ class Interrupt:
 
 @contextmanager
 def interruptible() -> Iterator[Interrupt]:
-    """Handle both signals in the main thread; put the handlers back afterwards."""
+    """Handle the signals in the main thread; put the handlers back afterwards.
+
+    One that is ignored stays so (SIGHUP under nohup).
+    """
     interrupt = Interrupt()
     if threading.current_thread() is not threading.main_thread():
         yield interrupt
         return
     hooks = threading.excepthook, sys.unraisablehook
     before = {number: signal.signal(number, interrupt.take)
-              for number in (signal.SIGINT, signal.SIGTERM)}
+              for number in NUMBERS if signal.getsignal(number) is not signal.SIG_IGN}
     try:
         yield interrupt
     finally:

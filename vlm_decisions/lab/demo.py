@@ -166,14 +166,17 @@ def _watcher(overlay: bool) -> Iterator[_DemoListener]:
 
 @contextmanager
 def process(name: str, *parameters: str) -> Iterator[subprocess.Popen]:
-    """Run a node as a process with parameters `name:=value`; end it afterwards."""
+    """Run a node as a process with parameters `name:=value`; end it afterwards.
+
+    It ends by itself where this process is killed: its input then ends.
+    """
     arguments = [a for p in parameters for a in ("-p", p)]
-    command = [sys.executable, "-m", "vlm_decisions.ros", name, "--ros-args", "--log-level", "warn",
-               *arguments]
+    command = [sys.executable, "-m", "vlm_decisions.ros", "--until-input-ends", name, "--ros-args",
+               "--log-level", "warn", *arguments]
     child = None
     try:
         with _signals_held_back():
-            child = subprocess.Popen(command)
+            child = subprocess.Popen(command, stdin=subprocess.PIPE)
         yield child
     finally:
         if child is not None and child.poll() is None:
@@ -183,17 +186,19 @@ def process(name: str, *parameters: str) -> Iterator[subprocess.Popen]:
             except subprocess.TimeoutExpired:
                 child.kill()
                 child.wait()
+        if child is not None:
+            child.stdin.close()
 
 
 @contextmanager
 def _signals_held_back() -> Iterator[None]:
-    """Hold SIGINT and SIGTERM back while a child starts; one that came is raised at the end.
+    """Hold signals back while a child starts; one that came is raised at the end.
 
     The child inherits the mask: a signal that comes before its program can take care of it would
     end Python with a traceback. Here the mask is not enough: the system may give the signal to a
     library's thread, and Python would still run the handler in the main thread, inside Popen.
     """
-    numbers = (signal.SIGINT, signal.SIGTERM)
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     came: list[int] = []
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     handlers = {}

@@ -33,13 +33,14 @@ GRACE_S = 1.5
 
 
 def run(make_node: Callable[[Callable[[], None]], Node], args: list[str] | None = None, *,
-        about: str | None = None, signalled: int = 0) -> int:
+        about: str | None = None, signalled: int = 0, until_input_ends: bool = False) -> int:
     """Make a node, spin it until a signal, and return the process's exit code.
 
     ``make_node`` is given a function that asks for the end, for nodes that finish by themselves.
     A node may have a method ``close``, called before it is destroyed, and an ``exit_code``. Returns
     that, else 0, or ``signalled`` where a signal ended it; 1, with the reason logged, where the
-    node cannot be made (bad arguments, bad parameters).
+    node cannot be made (bad arguments, bad parameters). With ``until_input_ends`` the end of the
+    standard input is as good as a signal.
     With ``about`` (the node's documentation), ``--help`` prints that and starts nothing.
     """
     given = sys.argv[1:] if args is None else args
@@ -47,7 +48,7 @@ def run(make_node: Callable[[Callable[[], None]], Node], args: list[str] | None 
         print(f"usage: {os.path.basename(sys.argv[0])} --ros-args [-p NAME:=VALUE]... "
               f"[-r FROM:=TO]... [--params-file FILE]\n\n{about.strip()}")
         return 0
-    with _wake_on_signals() as (wait, stop):
+    with _wake_on_signals([0] if until_input_ends else []) as (wait, stop):
         try:
             let_images_pass()
             rclpy.init(args=args, signal_handler_options=SignalHandlerOptions.NO)
@@ -105,8 +106,13 @@ def _spin(executor: SingleThreadedExecutor, node: Node, stopping: threading.Even
 
 
 @contextlib.contextmanager
-def _wake_on_signals() -> Iterator[tuple[Callable[[], int], Callable[[], None]]]:
-    """Yield (wait for a signal or stop, stop); waiting returns the signal's number, or 0."""
+def _wake_on_signals(
+    inputs: list[int]
+) -> Iterator[tuple[Callable[[], int], Callable[[], None]]]:
+    """Yield (wait for a signal or stop, stop); waiting returns the signal's number, or 0.
+
+    The end of one of the inputs is like SIGTERM.
+    """
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     wakeup = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
@@ -118,8 +124,12 @@ def _wake_on_signals() -> Iterator[tuple[Callable[[], int], Callable[[], None]]]
             os.write(writer, b"\0")
 
     def wait() -> int:
-        select.select([reader], [], [])
-        return os.read(reader, 1)[0]
+        while True:
+            ready, _, _ = select.select([reader, *inputs], [], [])
+            if reader in ready:
+                return os.read(reader, 1)[0]
+            if not all(os.read(one, 4096) for one in ready):
+                return signal.SIGTERM
 
     try:
         yield wait, stop

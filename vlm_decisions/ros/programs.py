@@ -13,19 +13,22 @@ NODES = {"decision_node": "node", "replay_camera": "replay_camera", "sim_camera"
 """Module by name of the program; each has `make_node(stop)`, and a docstring for --help."""
 
 
-def main(name: str, args: "list[str] | None" = None, *, signalled: int = 0) -> int:
+def main(name: str, args: "list[str] | None" = None, *, signalled: int = 0,
+         until_input_ends: bool = False) -> int:
     """Run the node `name` until a signal, or its own end; return the exit code.
 
-    `signalled`: the code where a signal ended it.
+    `signalled`: the code where a signal ended it. `until_input_ends`: so does the end of the
+    standard input.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         # Nothing has begun yet that must be ended.
         signal.signal(number, lambda *_: os._exit(signalled))
     # Whoever started this process may have held signals back until they are taken care of.
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
     run = import_module(".process", __package__).run
     module = import_module(f".{NODES[name]}", __package__)
-    return run(module.make_node, args, about=module.__doc__, signalled=signalled)
+    return run(module.make_node, args, about=module.__doc__, signalled=signalled,
+               until_input_ends=until_input_ends)
 
 
 def decision_node(args: "list[str] | None" = None) -> int:

@@ -305,14 +305,25 @@ def _seconds(run: Callable[[], Any], repeat: int) -> float:
 
 
 def _in_process(call: str, **env: str) -> float:
-    code = f"from vlm_decisions.lab.bench import engine as b; print(b.{call})"
-    out = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, **env},
-        capture_output=True,
-        text=True,
-        check=False,
+    # Its input ends with this process, however that ends, and it with its input.
+    code = (
+        "import os, threading\n"
+        "threading.Thread(target=lambda: os._exit(len(os.read(0, 1))), daemon=True).start()\n"
+        f"from vlm_decisions.lab.bench import engine as b; print(b.{call}, flush=True)"
     )
+    reader, writer = os.pipe()
+    try:
+        out = subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, **env},
+            stdin=reader,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    finally:
+        os.close(reader)
+        os.close(writer)
     if out.returncode:
         raise RuntimeError(f"{call} failed: {out.stderr.strip().splitlines()[-1]}")
     return float(out.stdout.strip().splitlines()[-1])
