@@ -18,9 +18,11 @@ from vlm_decisions.lab.sim_desk.architecture import fresh_model  # noqa: E402
 from vlm_decisions.lab.sim_desk.checkpoints import Run  # noqa: E402
 from vlm_decisions.lab.sim_desk.corpus import families  # noqa: E402
 from vlm_decisions.lab.sim_desk.language import Asker, DeskClip  # noqa: E402
+from vlm_decisions.lab.sim_desk.margin_notes import MarginNotes, literals, scene_of  # noqa: E402
 from vlm_decisions.lab.sim_desk.model import adopt, load_stages, train_model  # noqa: E402
 from vlm_decisions.lab.sim_desk.scenes import moment  # noqa: E402
 from vlm_decisions.lab.sim_desk.stage_questions import (  # noqa: E402
+    Asked,
     Examiner,
     grown_model,
     soft_loss,
@@ -28,6 +30,7 @@ from vlm_decisions.lab.sim_desk.stage_questions import (  # noqa: E402
 )
 from vlm_decisions.lab.sim_desk.strips import GROUPS, EncodedStrip  # noqa: E402
 from vlm_decisions.lab.sim_desk.workers import Companion  # noqa: E402
+from vlm_decisions.sim.facts import UNKNOWN, fact, facts_of  # noqa: E402
 from vlm_decisions.sim.world import World  # noqa: E402
 
 
@@ -92,11 +95,14 @@ def test_questions_have_the_answers_of_their_scene(small, clips):
     examiner, rng = Examiner(template), np.random.default_rng(1)
     soft, lengths = [], set()
     for clip in clips * 8:
-        for ids, answer, right in examiner.draw(rng, clip, 24, 30, 15):
-            lengths.add(len(ids))
-            if answer:
-                assert right == (template.yes_id if answer[0] >= 0.5 else template.no_id)
-                soft.append(answer[0])
+        for item in examiner.draw(rng, clip, 24, 30, 15):
+            lengths.add(len(item.ids))
+            assert (item.soft is None) == (item.meaning is None)
+            if item.soft:
+                yes = item.soft[0]
+                assert item.right == (template.yes_id if yes >= 0.5 else template.no_id)
+                assert 2 * yes - 1 == item.meaning.value(facts_of(scene_of(clip.now)))
+                soft.append(yes)
     assert min(lengths) > 15 and max(lengths) <= 30
     assert set(soft) == {0.0, 0.5, 1.0}
     assert 0.35 < np.mean([s for s in soft if s != 0.5]) < 0.65
@@ -106,11 +112,44 @@ def test_questions_have_the_answers_of_their_scene(small, clips):
 def test_loss_of_what_cannot_be_known_is_least_in_the_middle():
     def loss(yes, answer, right):
         logits = torch.tensor([[[yes, 0.0, -9.0]]])
-        return float(soft_loss(logits, [[([], answer, right)]], (0, 1)))
+        return float(soft_loss(logits, [[Asked([], right, answer)]], (0, 1)))
 
-    assert loss(0.0, [0.5, 0.5], 0) < min(loss(2.0, [0.5, 0.5], 0), loss(-2.0, [0.5, 0.5], 0))
-    assert loss(4.0, [1.0, 0.0], 0) < loss(0.0, [1.0, 0.0], 0) < loss(-4.0, [1.0, 0.0], 0)
-    assert loss(4.0, [], 0) < loss(4.0, [], 1)
+    assert loss(0.0, (0.5, 0.5), 0) < min(loss(2.0, (0.5, 0.5), 0), loss(-2.0, (0.5, 0.5), 0))
+    assert loss(4.0, (1.0, 0.0), 0) < loss(0.0, (1.0, 0.0), 0) < loss(-4.0, (1.0, 0.0), 0)
+    assert loss(4.0, None, 0) < loss(4.0, None, 1)
+
+
+def test_a_denied_pair_rests_on_denied_facts():
+    a, b = fact("person"), fact("door_open")
+    assert literals(a & ~b) == ({("person", True), ("door_open", False)}, {"and"})
+    assert literals(~(a & ~b)) == ({("person", False), ("door_open", True)}, {"or"})
+    assert literals(~UNKNOWN) == (set(), {"unknown"})
+
+
+def test_notes_are_learnt_where_they_are_known(clips):
+    """Fitted to states that tell them: facts of a shuffled clip's motion are never asked for."""
+    notes = MarginNotes(128, scene_of(clips[0].now))
+    at = notes.names.index("moving")
+    mixed = [replace(clip, groups=(3, 4, 5, 6), shuffled=True) for clip in clips]
+    hidden = torch.randn(len(clips), 4, 128, requires_grad=True)
+    for drawn, moves in ((mixed, False), ([replace(c, shuffled=False) for c in mixed], True)):
+        notes.zero_grad()
+        notes.scene_loss(hidden, drawn).backward()
+        assert bool(notes.facts.bias.grad[at] != 0) == moves
+        assert notes.facts.bias.grad[notes.names.index("person")] != 0
+    meanings = [fact("person"), ~fact("person"), None, fact("door_open") & fact("person")]
+    states = torch.randn(len(meanings), 128)
+    optimiser = torch.optim.Adam(notes.parameters(), 0.1)
+    losses = []
+    for _ in range(60):
+        optimiser.zero_grad()
+        losses.append(notes.asked_loss(states, meanings))
+        losses[-1].backward()
+        optimiser.step()
+    assert float(losses[-1]) < 0.05 * float(losses[0])
+    # What a question that has no meaning of the grammar asks is not taught.
+    assert torch.equal(notes.asked_loss(states, meanings),
+                       notes.asked_loss(states.index_fill(0, torch.tensor([2]), 9.0), meanings))
 
 
 def test_a_run_learns_saves_and_goes_on(small, clips, monkeypatch, tmp_path):

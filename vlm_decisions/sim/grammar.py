@@ -110,7 +110,7 @@ class Phrase:
 
 
 # What is drawn for each split, as (share, how): attempts go on until the tags are right.
-_SHAPES = {"plain": 0.35, "denied": 0.33, "joined": 0.22, "counted": 0.1}
+_SHAPES = {"plain": 0.34, "denied": 0.3, "joined": 0.2, "counted": 0.16}
 
 
 def draw(rng: np.random.Generator, split: str = "train", without: frozenset[str] = frozenset(),

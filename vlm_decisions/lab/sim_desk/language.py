@@ -292,6 +292,12 @@ class Student:
                       suffixes: Sequence[Sequence[Sequence[int]]],
                       depths: Sequence[int]) -> dict[int, Tensor]:
         """Vocabulary logits (B, N, V) behind each of N suffixes per clip, at each depth."""
+        return self.answers(states, plan, suffixes, depths)[1]
+
+    def answers(self, states: list[forward.LayerState], plan: PrefixLayout,
+                suffixes: Sequence[Sequence[Sequence[int]]],
+                depths: Sequence[int]) -> tuple[list[Tensor], dict[int, Tensor]]:
+        """States (B, N, D) behind the suffixes after each layer, and `answer_logits`."""
         longest = max(len(s) for row in suffixes for s in row)
         ids = torch.tensor([[list(s) + [self.pad_id] * (longest - len(s)) for s in row]
                             for row in suffixes])
@@ -299,4 +305,4 @@ class Student:
         every = forward.fork(self.model, states, self.model.embed_tokens(ids), plan.next_position,
                              last)
         heads = self.model.embed_tokens.weight
-        return {d: (self.model.norm(every[d - 1]) @ heads.T).float() for d in depths}
+        return every, {d: (self.model.norm(every[d - 1]) @ heads.T).float() for d in depths}

@@ -25,7 +25,7 @@ def load_stages(folder: Path) -> tuple[Any, Any]:
     run.restore("language", {"language_model": model.model.language_model}, partial=True)
     if run.has("questions"):
         tokenizer, model = grown_model(tokenizer, model, folder)
-        run.restore("questions", {"language_model": model.model.language_model})
+        run.restore("questions", {"language_model": model.model.language_model}, partial=True)
     return tokenizer, model.eval()
 
 

@@ -30,11 +30,11 @@ REPORT = ("person", "second_person", "door_open", "cup", "phone", "laptop", "pen
           "approaching", "receding", "moving_left", "moving_right", "doing_typing")
 
 
-def step_clips(rng: np.random.Generator, store: StripStore,
-               tokens: int = STEP_TOKENS) -> list[DeskClip]:
+def step_clips(rng: np.random.Generator, store: StripStore, tokens: int = STEP_TOKENS,
+               questions: int = YES_NO + CHOICES) -> list[DeskClip]:
     """Draw the clips of a step of about `tokens` tokens, all of one length."""
     n = int(rng.choice(LENGTHS, p=LENGTH_SHARE))
-    return draw_clips(rng, store, n, tokens // (30 * n + 200), SHUFFLED_SHARE)
+    return draw_clips(rng, store, n, tokens // (30 * n + 40 + 20 * questions), SHUFFLED_SHARE)
 
 
 def draw_clips(rng: np.random.Generator, store: StripStore, n: int, count: int,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,16 +18,17 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from ...sim.choices import choice
-from ...sim.facts import Scene, facts_of
+from ...sim.facts import Meaning, Scene, facts_of
 from ...sim.grammar import Balance, draw
 from .architecture import config
 from .checkpoints import Run
-from .language import EXITS, Asker, DeskClip, Student
+from .language import EXITS, Asker, DeskClip, SceneLabels, Scratchpad, Student
+from .margin_notes import MarginNotes, scene_of
 from .optimiser import Optimiser
-from .scenes import Moment
-from .stage_language import CHOICES, YES_NO, draw_clips, step_clips
+from .stage_language import draw_clips, step_clips
 from .strips import StripStore
 from .tokenizer import grow
 from .workers import Companion
@@ -35,20 +36,17 @@ from .workers import Companion
 LENGTHS, LENGTH_SHARE = (1, 2, 4, 8), (0.4, 0.16, 0.2, 0.24)
 QUESTIONS = 24  # of a clip and step
 STEP_TOKENS = 3400
-REPEATED = 0.3  # of the steps have the second stage's material
+REPEATED = 0.5  # of the steps have the second stage's material
+YES_NO, CHOICES = 12, 2  # questions of a clip there
 SHORT, LONG = 21, 34  # tokens of a question and its tail: a step's are of one sort, padding is dear
 SHORT_STEPS = 0.55
+NOTED, ASKED_AT = (4, 6), (4,)  # layers whose states hold the facts; what was asked
 QUESTION_EXITS = {2: 0.05, 4: 0.25, 6: 1.0}  # two layers understand little
-UNKNOWN, OPTIONS = 0.07, 0.06  # of the questions nothing answers; have options
+UNKNOWN, OPTIONS = 0.1, 0.08  # of the questions nothing answers; have options
 LINES = 8_000  # of the grammar, to take words from
 SAMPLE_SEEDS = 5_000
 SAVE_EVERY = 25
 WORD = re.compile(r"(?:^| )[A-Za-z']+")
-
-
-def scene_of(moment: Moment) -> Scene:
-    """Return what the grammar asks about of a moment."""
-    return Scene(moment.state, moment.x, moment.scale)
 
 
 def grown_model(tokenizer: Any, model: Any, folder: Path) -> tuple[Any, Any]:
@@ -91,6 +89,20 @@ def random_scene(rng: np.random.Generator) -> Scene:
     return Scene(state, *state.at(float(rng.uniform(0.2, 2.0))))
 
 
+@dataclass(frozen=True)
+class Asked:
+    """A question behind a prefix, and its answer.
+
+    ids: of its tokens; right: id of the right answer; soft: (P(yes), P(no)) to teach in its place;
+    meaning: what it asks, where the grammar says it.
+    """
+
+    ids: list[int]
+    right: int
+    soft: tuple[float, float] | None = None
+    meaning: Meaning | None = None
+
+
 class Examiner:
     """Draws questions of the grammar about clips, each as often true as false."""
 
@@ -101,37 +113,42 @@ class Examiner:
         self.balance = Balance([random_scene(rng) for _ in range(600)])
 
     def draw(self, rng: np.random.Generator, clip: DeskClip, count: int, longest: int,
-             shortest: int = 0, split: str = "train") -> list[tuple[list[int], list[float], int]]:
-        """Draw `count` questions: suffix ids, [P(yes), P(no)] or [], id of the right answer."""
+             shortest: int = 0, split: str = "train") -> list[Asked]:
+        """Draw `count` questions about a clip, of more than `shortest`, up to `longest` tokens."""
         facts = facts_of(scene_of(clip.now))
-        yes_no = [self.template.yes_id, self.template.no_id]
-        found: list[tuple[list[int], list[float], int]] = []
+        found: list[Asked] = []
         while len(found) < count:
             roll = rng.random() if split == "train" else 1.0
-            if roll < OPTIONS:
-                made = choice(rng, facts, clip.shows_motion)
-                if made is None:
-                    continue
-                q = self.template.question(made.text, made.options)
-                item = (q.ids[q.trunk:], [], q.answer_ids[made.answer])
-            else:
-                unknown = roll < OPTIONS + UNKNOWN
-                phrase = draw(rng, "unknown" if unknown else split, self.without)
-                if phrase.motion and not clip.shows_motion:
-                    continue
-                if not unknown and not self.balance.keep(phrase.meaning, facts, rng):
-                    continue
-                if "relation" in phrase.kinds and rng.random() < 0.5 and not any(
-                        facts[name] > 0 or facts[turned(name)] > 0
-                        for name in phrase.meaning.facts() if name.startswith("left:")):
-                    continue  # asked mostly where both things are in view
-                value = 0 if unknown else int(phrase.meaning.value(facts))
-                q = self.template.question(phrase.text)
-                item = (q.ids[q.trunk:], [(1 + value) / 2, (1 - value) / 2],
-                        yes_no[0 if value >= 0 else 1])
-            if shortest < len(item[0]) <= longest:
-                found.append(item)
+            kind = ("options" if roll < OPTIONS
+                    else "unknown" if roll < OPTIONS + UNKNOWN else split)
+            item = None  # a kind is tried until one fits, so that it has its share
+            while item is None or not shortest < len(item.ids) <= longest:
+                item = self._drawn(rng, clip, facts, kind)
+            found.append(item)
         return found
+
+    def _drawn(self, rng: np.random.Generator, clip: DeskClip, facts: Mapping[str, int],
+               kind: str) -> Asked | None:
+        """Draw a question with options, or of a split; None where it cannot be asked there."""
+        if kind == "options":
+            made = choice(rng, facts, clip.shows_motion)
+            if made is None:
+                return None
+            q = self.template.question(made.text, made.options)
+            return Asked(q.ids[q.trunk:], q.answer_ids[made.answer])
+        phrase = draw(rng, kind, self.without)
+        if phrase.motion and not clip.shows_motion:
+            return None
+        if kind != "unknown" and not self.balance.keep(phrase.meaning, facts, rng):
+            return None
+        if "relation" in phrase.kinds and rng.random() < 0.5 and not any(
+                facts[name] > 0 or facts[turned(name)] > 0
+                for name in phrase.meaning.facts() if name.startswith("left:")):
+            return None  # asked mostly where both things are in view
+        value = 0 if kind == "unknown" else int(phrase.meaning.value(facts))
+        q = self.template.question(phrase.text)
+        right = self.template.yes_id if value >= 0 else self.template.no_id
+        return Asked(q.ids[q.trunk:], right, ((1 + value) / 2, (1 - value) / 2), phrase.meaning)
 
 
 def turned(name: str) -> str:
@@ -140,14 +157,14 @@ def turned(name: str) -> str:
     return f"{kind}:{other}:{one}"
 
 
-def soft_loss(logits: torch.Tensor, asked: Sequence[Sequence[tuple[list[int], list[float], int]]],
+def soft_loss(logits: torch.Tensor, asked: Sequence[Sequence[Asked]],
               yes_no: tuple[int, int]) -> torch.Tensor:
     """Cross entropy of (B, N, V) logits with what each question's answer is, or may be."""
     log_p = F.log_softmax(logits.flatten(0, 1), -1)
     items = [item for row in asked for item in row]
-    right = torch.tensor([item[2] for item in items])
-    soft = torch.tensor([item[1] or [0.0, 0.0] for item in items])
-    hard = torch.tensor([not item[1] for item in items])
+    right = torch.tensor([item.right for item in items])
+    soft = torch.tensor([item.soft or (0.0, 0.0) for item in items])
+    hard = torch.tensor([item.soft is None for item in items])
     known = log_p.gather(1, right[:, None])[:, 0]
     either = (log_p[:, list(yes_no)] * soft).sum(1)
     return -torch.where(hard, known, either).mean()
@@ -159,20 +176,23 @@ def question_clips(rng: np.random.Generator, store: StripStore, suffix: int) -> 
     return draw_clips(rng, store, n, max(2, STEP_TOKENS // (30 * n + 40 + QUESTIONS * suffix)))
 
 
-@dataclass
 class Lessons:
     """Draws steps of this stage, and of the one before, and takes their loss."""
 
-    student: Student
-    store: StripStore
-    asker: Asker
-    examiner: Examiner
+    def __init__(self, student: Student, store: StripStore, asker: Asker,
+                 examiner: Examiner) -> None:
+        self.student, self.store, self.asker, self.examiner = student, store, asker, examiner
+        dim = student.model.config.hidden_size
+        example = scene_of(store.strips[0].moments[0])
+        self.notes = nn.ModuleDict({str(d): MarginNotes(dim, example) for d in NOTED})
+        self.scratchpads = nn.ModuleDict({str(d): Scratchpad(dim) for d in NOTED})
 
     def loss(self, rng: np.random.Generator) -> tuple[torch.Tensor, dict[str, float]]:
-        """Return the loss of a step on fresh material, and the part of the full depth by name."""
+        """Return the loss of a step on fresh material, and the parts of it by name."""
         if rng.random() < REPEATED:
-            name, clips = "repeated", step_clips(rng, self.store, STEP_TOKENS)
-            asked = [[(ids, [], right) for ids, right in
+            name = "repeated"
+            clips = step_clips(rng, self.store, STEP_TOKENS, YES_NO + CHOICES)
+            asked = [[Asked(ids, right) for ids, right in
                       (*self.asker.draw(rng, clip, YES_NO, False),
                        *self.asker.draw(rng, clip, CHOICES, True))] for clip in clips]
         else:
@@ -183,31 +203,44 @@ class Lessons:
                      for clip in clips]
         template = self.student.template
         with torch.autocast("cpu", torch.bfloat16):
-            _, states, plan = self.student.prefix(clips)
-            logits = self.student.answer_logits(
-                states, plan, [[item[0] for item in row] for row in asked], list(EXITS))
+            every, states, plan = self.student.prefix(clips)
+            behind, logits = self.student.answers(
+                states, plan, [[item.ids for item in row] for row in asked], list(EXITS))
             each = {d: soft_loss(x, asked, (template.yes_id, template.no_id))
                     for d, x in logits.items()}
         weights = EXITS if name == "repeated" else QUESTION_EXITS
         loss = sum(weights[d] * x for d, x in each.items())
-        return loss, {name: float(each[max(EXITS)].detach())}
+        shown = {name: float(each[max(EXITS)].detach())}
+        want, meanings = SceneLabels.of(clips), [item.meaning for row in asked for item in row]
+        for d in NOTED:
+            notes, norm = self.notes[str(d)], self.student.model.norm
+            there = norm(every[d - 1].float())
+            parts = {"facts": notes.scene_loss(there, clips),
+                     "scene": 0.3 * self.scratchpads[str(d)].loss(there, want)}
+            if name == "questions" and d in ASKED_AT:
+                parts["asked"] = notes.asked_loss(norm(behind[d - 1].float()).flatten(0, 1),
+                                                  meanings)
+            loss = loss + sum(parts.values())
+            shown |= {f"{part}@{d}": float(x.detach()) for part, x in parts.items()}
+        return loss, shown
 
 
 def train_questions(model: Any, tokenizer: Any, run: Run, steps: int, strips: int,
                     lr: float = 1.8e-3, without: frozenset[str] = frozenset()) -> None:
     """Train the language model of `model` for `steps` steps, in two processes."""
     student = Student(model, tokenizer)
-    modules = {"language_model": student.model}
+    store = StripStore(run.folder / "strips", run.folder / "vision.pt", strips)
+    store.poll(wait_for=strips)
+    store.close()
+    asker = Asker(student.template, [m for s in store.strips[:600] for m in s.moments])
+    lessons = Lessons(student, store, asker, Examiner(student.template, without))
+    modules = {"language_model": student.model, "notes": lessons.notes,
+               "scratchpads": lessons.scratchpads}
     optimiser = Optimiser(modules.values(), lr, run.cosine(steps, warmup=60))
     start = run.restore("questions", modules, optimiser)
     if start >= steps:
         return
-    store = StripStore(run.folder / "strips", run.folder / "vision.pt", strips)
-    store.poll(wait_for=strips)
-    store.close()
     progress = run.progress("questions", start, steps)
-    asker = Asker(student.template, [m for s in store.strips[:600] for m in s.moments])
-    lessons = Lessons(student, store, asker, Examiner(student.template, without))
     rng, other = np.random.default_rng([start, 11]), np.random.default_rng([start, 12])
     companion = Companion(optimiser.parameters,
                           lambda: optimiser.gradient(lessons.loss(other)[0]))
