@@ -70,5 +70,27 @@ def add(commands: Commands) -> None:
         return 0
 
     stream.set_defaults(run=run_stream)
+    peers = what.add_parser("peers", help="mlx-vlm as its users call it, copies, and here")
+    peers.add_argument("--models", default="sim_desk,0.8b,2b", metavar="A,B",
+                       help="sim_desk, a checkpoint, or random weights of a shape: tiny, 0.8b, 2b "
+                            "[sim_desk,0.8b,2b]")
+    peers.add_argument("--questions", type=count, default=6, metavar="N")
+    peers.add_argument("--groups", type=count, default=8, metavar="N", help="of the window [8]")
+    peers.add_argument("--repeat", type=count, default=3, help="rounds after a warm-up [3]")
+    peers.add_argument("--layers", type=count,
+                       help="fewer language-model layers than the shape has, to be quick")
+    peers.add_argument("--json", metavar="F")
+
+    def run_peers(options: argparse.Namespace) -> int:
+        from ..files.atomic import write_json
+        from ..lab.bench.peers import bench_peers
+
+        result = bench_peers(options.models.split(","), n_questions=options.questions,
+                             n_groups=options.groups, repeat=options.repeat, layers=options.layers)
+        if options.json:
+            write_json(options.json, result)
+        return 0
+
+    peers.set_defaults(run=run_peers)
     bench_replay.add(what)
     bench_soak.add(what)

@@ -106,11 +106,34 @@ SHAPES: Final = {
 }
 
 
+def weights_bytes(shape: str, *, layers: int | None = None) -> int:
+    """Bytes of a shape's weights in the device's dtype; none are made."""
+    model, _, _ = _model(shape, layers)
+    return sum(value.size for _, value in tree_flatten(model.parameters())) * default_dtype().size
+
+
 def random_engine(shape: str, *, layers: int | None = None, dtype: str | None = None) -> Engine:
     """Return an engine on random weights; raises ValueError for an unknown shape.
 
     layers: language-model layers instead of the shape's own. The tokenizer is the embedded one.
     """
+    model, tokenizer, pixel_budget = _model(shape, layers)
+    kind = getattr(mx, dtype) if dtype else default_dtype()
+    _randomise(model, kind)
+    checkpoint = Checkpoint(
+        f"random-{shape}",
+        EMBEDDED["sim_desk"] / "nowhere",
+        family_of("qwen3_5"),
+        model,
+        tokenizer,
+        f"random-{shape}",
+        kind,
+    )
+    return Engine(checkpoint, pixel_budget)
+
+
+def _model(shape: str, layers: int | None) -> tuple[Any, Any, int]:
+    """Return mlx-vlm's model, not computed yet, the tokenizer and the pixel budget of a shape."""
     if shape not in SHAPES:
         raise ValueError(f"shape must be one of {', '.join(SHAPES)}, not {shape!r}")
     config, pixel_budget = copy.deepcopy(SHAPES[shape])
@@ -121,21 +144,8 @@ def random_engine(shape: str, *, layers: int | None = None, dtype: str | None = 
         word = {"image_token": "image_pad", "video_token": "video_pad"}.get(name, name[:-6])
         config[f"{name}_id"] = tokenizer.convert_tokens_to_ids(f"<|{word}|>")
     config["model_type"] = "qwen3_5"
-    family = family_of("qwen3_5")
-    modules = family.modules()
-    model = modules.Model(modules.ModelConfig.from_dict(config))
-    kind = getattr(mx, dtype) if dtype else default_dtype()
-    _randomise(model, kind)
-    checkpoint = Checkpoint(
-        f"random-{shape}",
-        EMBEDDED["sim_desk"] / "nowhere",
-        family,
-        model,
-        tokenizer,
-        f"random-{shape}",
-        kind,
-    )
-    return Engine(checkpoint, pixel_budget)
+    modules = family_of("qwen3_5").modules()
+    return modules.Model(modules.ModelConfig.from_dict(config)), tokenizer, pixel_budget
 
 
 def _randomise(model: Any, dtype: mx.Dtype, seed: int = 0) -> None:

@@ -6,14 +6,10 @@ import os
 import subprocess
 import sys
 import time
-import tracemalloc
-from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Final
 
-import mlx.core as mx
 import numpy as np
 
 from ...engine import blas
@@ -25,6 +21,7 @@ from ...engine.vision import VisionGroup
 from ..exactness import test_frames
 from ..shapes import random_engine
 from . import baselines
+from .clock import Clock
 from .flops import work_of
 
 N_GROUPS: Final = 8
@@ -58,36 +55,6 @@ def window(engine: Engine) -> tuple[list, list[float]]:
     return groups, [0.0625 + 0.25 * i for i in range(N_GROUPS)]
 
 
-@dataclass
-class _Clock:
-    """Times runs by name; the first round of all only warms up and tells the peak memory."""
-
-    seconds: dict[Any, list[float]] = field(default_factory=lambda: defaultdict(list))
-    peaks: dict[Any, int] = field(default_factory=dict)
-    warm: bool = False
-
-    def __call__(self, name: Any, run: Callable[[], Any]) -> Any:
-        """Run once under ``name``; return what it returns."""
-        if not self.warm:
-            mx.clear_cache()
-            before = mx.get_active_memory()
-            mx.reset_peak_memory()
-            tracemalloc.start()  # sees NumPy's arrays
-        start = time.perf_counter()
-        out = run()
-        taken = time.perf_counter() - start
-        if self.warm:
-            self.seconds[name].append(taken)
-        else:
-            self.peaks[name] = max(0, mx.get_peak_memory() - before)
-            self.peaks[name] += tracemalloc.get_traced_memory()[1]
-            tracemalloc.stop()
-        return out
-
-    def median(self, name: Any) -> float:
-        return float(np.median(self.seconds[name]))
-
-
 def bench_engine(
     shape: str = "tiny",
     counts: Sequence[int] = (1, 6, 18, 64),
@@ -119,7 +86,7 @@ def bench_engine(
         stream.append(group, t_s)
     stream.idle()
     later_s = (times_s[-1] + 0.25 * i for i in count(1))
-    clock = _Clock()
+    clock = Clock()
 
     def ask_all(n: int, case: baselines.Case, caches: list, position: int) -> list[Sequence]:
         """Run the ways that share the prefix, and a live tick; return their answers."""
@@ -167,7 +134,7 @@ def bench_engine(
     return out
 
 
-def _one_by_one(clock: _Clock, case: baselines.Case) -> tuple[list, int, list[np.ndarray]]:
+def _one_by_one(clock: Clock, case: baselines.Case) -> tuple[list, int, list[np.ndarray]]:
     """Time what does not depend on the number of questions.
 
     Returns mlx-vlm's caches of the prefix, the position behind it, and the independent answers.
@@ -207,7 +174,7 @@ def gemm_peak(engine: Engine, size: int = 1536, repeat: int = 5) -> float:
 
 
 def _row(
-    clock: _Clock, case: baselines.Case, measured: int, held: int, peak: float
+    clock: Clock, case: baselines.Case, measured: int, held: int, peak: float
 ) -> dict[str, Any]:
     """One number of questions: times, memory, tokens and operations of each way.
 
