@@ -57,6 +57,9 @@ class Decision:
       camera's; `reason`: why it is unknown, `status`: the same in a word, of STATUSES.
     - `t_asked_ns`: frame time of the newest frame that the model itself was asked about. Where an
       answer stands, `t_end_ns` is later: frames compared and found unchanged. 0 where unknown.
+    - `t_onset_ns`: frame time at which the present answer most likely began in the picture, with
+      its standard deviation `t_onset_sd_s` in seconds; it may still move during the next groups.
+      Both are 0 where no change was seen: `unknown`, `uncertain`, or so from the first look on.
     """
 
     question_id: str
@@ -79,6 +82,8 @@ class Decision:
     t_asked_ns: int = 0
     value: float = math.nan
     answers: tuple[str, ...] = ()
+    t_onset_ns: int = 0
+    t_onset_sd_s: float = 0.0
 
     @property
     def by_name(self) -> dict[str, str]:
@@ -118,6 +123,8 @@ class Decision:
             "t_asked": self.t_asked_ns / 1e9,
             "value": _finite(self.value),
             "answers": list(self.answers),
+            "t_onset": self.t_onset_ns / 1e9,
+            "t_onset_sd_s": self.t_onset_sd_s,
         }
 
     def to_json(self) -> str:

@@ -302,6 +302,8 @@ class Event:
         t_decided_ns: when that was decided.
         state_since_ns: frame time at which `from_state` began.
         frame_id: the camera's TF frame.
+        t_onset_ns: when that decision's answer began in the picture, and `t_onset_sd_s` its
+            standard deviation in seconds, as in the decision; 0 where that was not seen.
     """
 
     event_id: str
@@ -318,11 +320,13 @@ class Event:
     t_decided_ns: int
     state_since_ns: int
     frame_id: str = ""
+    t_onset_ns: int = 0
+    t_onset_sd_s: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON: times in seconds as floats, NaN as None."""
         values = dict(self.__dict__)
-        for name in ("t_start", "t_end", "t_decided", "state_since"):
+        for name in ("t_start", "t_end", "t_decided", "state_since", "t_onset"):
             values[name] = values.pop(f"{name}_ns") / NS
         values["p"] = self.p if math.isfinite(self.p) else None
         return values
@@ -433,6 +437,8 @@ class EventMachine:
             t_decided_ns=decision.t_decided_ns,
             state_since_ns=self.since_ns,
             frame_id=decision.frame_id,
+            t_onset_ns=decision.t_onset_ns,
+            t_onset_sd_s=decision.t_onset_sd_s,
         )
         self.state, self.since_ns = state, self._now_ns
         # The hold of transitions that already fit in the new state begins now.

@@ -31,6 +31,7 @@ from .texts import comparable, is_visible, normal
 
 TIERS = ("auto", "heads", "vlm")
 ASKS = ("always", "on_change")
+SMOOTHINGS = ("ema", "filter")
 RESERVED_PREFIX = "camera_"
 
 MAX_QUESTIONS = 256
@@ -76,6 +77,9 @@ class Question:
             (enter - exit) / 2 of the step between two levels beyond their threshold.
         exit: the answer becomes no at p <= exit; between the two it stays.
         ema: weight of the newest value in the smoothing, (0, 1]; 1 for no smoothing.
+        smoothing: `ema`, an exponential average, or `filter`, a forward filter with a state for
+            each answer (see runtime/forward_filter.py).
+        switch_hz: of the filter: how often the answer changes, per second, (0, 10].
         depth: language-model layers to use; None for all.
         scale: calibration of the language model: logits are scale * logit + bias before the
             softmax. (A head has a temperature of its own.)
@@ -114,13 +118,16 @@ class Question:
     needs: str | None = None
     min_evidence_s: float = 0.0
     thresholds: tuple[float, ...] = ()
+    smoothing: str = "ema"
+    switch_hz: float = 0.1
 
     def __post_init__(self) -> None:
         """Validate every field, and normalise those that can be written in several ways."""
         check_id(self.id)
         self._set("text", self._plain("text", self.text, MAX_TEXT))
-        if not isinstance(self.kind, str) or self.kind not in KINDS:
+        if not isinstance(self.kind, str):
             raise self._error("kind", f"must be one of {', '.join(KINDS)}, not {self.kind!r}")
+        self._one_of("kind", tuple(KINDS))
         self._set("options", self._checked_options())
         self._set("thresholds", self._checked_thresholds())
         try:
@@ -137,8 +144,9 @@ class Question:
                 "enter", f"must be above exit: enter is {self.enter:g}, exit is {self.exit:g}"
             )
         self._number("ema", 0.0, 1.0, above=True)
-        if self.ask not in ASKS:
-            raise self._error("ask", f"must be one of {', '.join(ASKS)}, not {self.ask!r}")
+        self._one_of("ask", ASKS)
+        self._one_of("smoothing", SMOOTHINGS)
+        self._number("switch_hz", 0.0, 10.0, above=True)
         self._number("change", 0.0, 2.0)
         self._number("refresh_s", 0.0, 3600.0, above=True)
         self._number("min_evidence_s", 0.0, 600.0)
@@ -254,6 +262,11 @@ class Question:
             raise self._error("head", f"must be a head's name, not {self.head!r}")
         if self.tier == "vlm" or not kind_of(self).has_heads:
             raise self._error("head", "has no use here: heads answer yes_no questions of Tier 1")
+
+    def _one_of(self, field: str, words: tuple[str, ...]) -> None:
+        value = getattr(self, field)
+        if value not in words:
+            raise self._error(field, f"must be one of {', '.join(words)}, not {value!r}")
 
     def _number(self, field: str, low: float, high: float, above: bool = False) -> None:
         value = getattr(self, field)

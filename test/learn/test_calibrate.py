@@ -222,6 +222,19 @@ def test_a_better_probability_that_gives_worse_answers_is_not_taken(monkeypatch)
     assert "the answers would be worse" in one.kept["scale, bias"]
 
 
+def test_a_filters_rate_is_fitted_with_its_thresholds_and_guarded(monkeypatch):
+    from vlm_decisions.learn import calibrate as module
+
+    question = Question("q", "?", smoothing="filter", switch_hz=5.0)
+    one = fit_question(question, predictions_of(20, 0, shift=9.0))
+    assert {"switch_hz", "enter", "exit"} < set(one.values)
+    assert one.after["cost"] <= one.before["cost"]
+    monkeypatch.setattr(module, "fit_filter", lambda *_: (9.0, 0.95, 0.9))
+    one = fit_question(Question("q", "?", smoothing="filter"), predictions_of(20, 0))
+    assert "switch_hz" not in one.changes
+    assert "9, 0.95, 0.9 would be no better" in one.kept["switch_hz, enter, exit"]
+
+
 def test_logits_that_are_no_numbers():
     with pytest.raises(CalibrationError, match="question 'q'.*not finite"):
         fit_platt("q", np.array([1.0, np.nan]), np.array([True, False]), np.arange(2))

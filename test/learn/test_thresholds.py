@@ -9,7 +9,10 @@ from vlm_decisions.learn.thresholds import (
     Costs,
     ProbabilityTrack,
     answers,
+    averaging,
     event_cost,
+    filtering,
+    fit_filter,
     fit_thresholds,
     grid,
 )
@@ -29,7 +32,7 @@ def track(p, truth, fresh=()):
 
 def cost(one, enter=0.65, leave=0.35, ema=1.0, tolerance_s=0.0, **kwargs):
     costs = Costs(tolerance_s=tolerance_s, **kwargs)
-    return float(event_cost([one], ema, np.array([enter]), np.array([leave]), costs)[0])
+    return float(event_cost([one], averaging(ema), np.array([enter]), np.array([leave]), costs)[0])
 
 
 def test_answers_are_those_of_the_smoother():
@@ -37,7 +40,7 @@ def test_answers_are_those_of_the_smoother():
     p = rng.random(200)
     enter, leave = grid()
     some = slice(None, None, 17)
-    said = answers(track(p, np.zeros(200), (80,)), 0.4, enter[some], leave[some])
+    said = answers(track(p, np.zeros(200), (80,)), averaging(0.4), enter[some], leave[some])
     for k, (a, b) in enumerate(zip(enter[some], leave[some])):
         question, smoother = Question("q", "?", enter=float(a), exit=float(b), ema=0.4), Smoother()
         for i, value in enumerate(p):
@@ -89,7 +92,7 @@ def test_thresholds_are_fitted_to_where_p_lies():
     truth = np.repeat(rng.random(60) < 0.5, 8).astype(int)
     p = np.clip(np.where(truth, 0.3, 0.05) + rng.normal(0, 0.04, len(truth)), 0, 1)
     one = track(p, truth)
-    enter, leave = fit_thresholds([one], 0.7)
+    enter, leave = fit_thresholds([one], averaging(0.7))
     assert 0.05 < leave < enter < 0.3
     fitted, default = cost(one, enter, leave, 0.7), cost(one, ema=0.7)
     assert fitted < 0.2 < default
@@ -100,13 +103,14 @@ def test_dear_flickers_make_it_slow_to_change():
     truth = np.repeat(rng.random(40) < 0.5, 12).astype(int)
     p = np.clip(np.where(truth, 0.6, 0.4) + rng.normal(0, 0.12, len(truth)), 0, 1)
     one = track(p, truth)
-    calm, quick = (fit_thresholds([one], 0.5, costs=Costs(flicker=f)) for f in (4.0, 0.02))
+    calm, quick = (fit_thresholds([one], averaging(0.5), costs=Costs(flicker=f))
+                   for f in (4.0, 0.02))
     assert calm[0] - calm[1] > quick[0] - quick[1]
 
 
 def test_perfect_answers_keep_the_defaults():
     one = track([0.99] * 8 + [0.01] * 8, [1] * 8 + [0] * 8)
-    assert fit_thresholds([one], 1.0) == (0.65, 0.35)
+    assert fit_thresholds([one], averaging(1.0)) == (0.65, 0.35)
 
 
 def test_few_recordings_do_not_move_the_thresholds_far():
@@ -119,8 +123,8 @@ def test_few_recordings_do_not_move_the_thresholds_far():
 
     many = [recording() for _ in range(40)]
     costs = Costs(tolerance_s=0.0)
-    enter, _ = fit_thresholds(many, 0.7, costs=costs)
-    few = [fit_thresholds(many[k:k + 3], 0.7, costs=costs)[0] for k in range(0, 39, 3)]
+    enter, _ = fit_thresholds(many, averaging(0.7), costs=costs)
+    few = [fit_thresholds(many[k:k + 3], averaging(0.7), costs=costs)[0] for k in range(0, 39, 3)]
     assert enter < 0.6
     assert np.mean(few) > enter
 
@@ -134,7 +138,36 @@ def test_within_the_tolerance_two_groups_must_agree():
         p = np.where(truth, 0.98, 0.02)
         p[rng.integers(3, 60, 2)] = 1.0 - p[30]  # now and then one group is wrong
         tracks.append(track(p, truth))
-    enter, leave = fit_thresholds(tracks, 0.7)
+    enter, leave = fit_thresholds(tracks, averaging(0.7))
     assert enter >= 0.7 and leave <= 0.3  # above what one group reaches: 0.7 * 0.98 + 0.3 * 0.02
-    quick = fit_thresholds(tracks, 0.7, costs=Costs(tolerance_s=0.0, flicker=0.05))
+    quick = fit_thresholds(tracks, averaging(0.7), costs=Costs(tolerance_s=0.0, flicker=0.05))
     assert quick[0] - quick[1] < enter - leave
+
+
+def noisy(period, seed, doubt=0.75):
+    """Return a track whose truth changes every `period` groups; looks are right `doubt` times."""
+    rng = np.random.default_rng(seed)
+    truth = (np.arange(400) // period % 2).astype(np.int8)
+    right = rng.random(400) < doubt
+    return track(np.where(right == (truth == 1), doubt, 1 - doubt), truth)
+
+
+def test_the_switching_rate_is_fitted_to_the_truth():
+    slow = fit_filter([noisy(20, seed) for seed in range(8)], 2.0, 0.65, 0.35)
+    quick = fit_filter([noisy(5, seed, 0.95) for seed in range(8)], 0.02, 0.65, 0.35)
+    assert slow[0] < 2.0 and quick[0] > 0.02
+    # What is as good as any stays.
+    assert fit_filter([noisy(40, 0, 1.0)], 0.3, 0.65, 0.35) == (0.3, 0.65, 0.35)
+
+
+def test_a_filter_costs_less_than_an_average_where_each_look_is_doubtful():
+    tracks = [noisy(20, seed) for seed in range(8)]
+    held = [noisy(20, 100 + seed) for seed in range(8)]
+
+    def held_cost(smooth, enter, leave):
+        return event_cost(held, smooth, np.array([enter]), np.array([leave]))[0]
+
+    rate, *thresholds = fit_filter(tracks, 0.1, 0.65, 0.35)
+    averaged = min(held_cost(averaging(ema), *fit_thresholds(tracks, averaging(ema)))
+                   for ema in (0.2, 0.4, 0.7))
+    assert held_cost(filtering(rate), *thresholds) < averaged

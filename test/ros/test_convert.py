@@ -13,7 +13,7 @@ from vlm_decisions.kinds import KINDS, NONE
 from vlm_decisions.msg import Decision as DecisionMsg
 from vlm_decisions.msg import Event as EventMsg
 from vlm_decisions.msg import Question as QuestionMsg
-from vlm_decisions.questions import ASKS, TIERS, Question, QuestionError
+from vlm_decisions.questions import ASKS, SMOOTHINGS, TIERS, Question, QuestionError
 from vlm_decisions.ros.convert import (
     decision_from_msg,
     decision_to_msg,
@@ -32,7 +32,7 @@ DECISION = core.Decision(  # as a score and an any_of would fill it together
     "activity", "typing", 0.5, 0.25, ("typing", "idle"), (0.5, 0.5), 2, 24,
     1_700_000_000_123_456_789, 1_700_000_000_999_999_999, 1_700_000_001_000_000_001, True,
     1_699_999_999_000_000_000, "sim_desk", "camera", "", core.OK, 1_700_000_000_500_000_001, 1.5,
-    ("yes", "no"))
+    ("yes", "no"), 1_699_999_998_750_000_001, 0.125)
 
 
 @pytest.mark.parametrize("stamp_ns", [
@@ -59,7 +59,7 @@ def test_decision_round_trips():
 def test_event_round_trips():
     event = Event("drink", "drinking", "idle", TRANSITION, "drinks", 3, "activity", "typing", 0.75,
                   1_700_000_000_123_456_789, 1_700_000_001_123_456_789, 1_700_000_001_200_000_001,
-                  1_699_999_990_000_000_001, "camera")
+                  1_699_999_990_000_000_001, "camera", 1_700_000_000_000_000_001, 0.25)
     msg = event_to_msg(event)
     assert event_from_msg(msg) == event
     assert (msg.cause, msg.count) == (EventMsg.CAUSE_TRANSITION, 3)
@@ -83,7 +83,8 @@ def test_unknown_decision_round_trips():
     Question("d", "Is it?", ask="on_change", change=0.25, refresh_s=9.0, when="a and not b == x",
              needs="a", min_evidence_s=2.5),
     Question("e", "How many?", kind="score", options=("0", "1", "5"), thresholds=(0.5, 2.0)),
-    Question("f", "Is there a {}?", kind="any_of", options=("cup", "pen"), bias=0.5)])
+    Question("f", "Is there a {}?", kind="any_of", options=("cup", "pen"), bias=0.5),
+    Question("g", "Is it?", smoothing="filter", switch_hz=0.75)])
 def test_question_round_trips(question):
     assert question_from_msg(question_to_msg(question)) == question
 
@@ -105,6 +106,7 @@ def test_constants_agree():
     assert [QuestionMsg.KIND_YES_NO, QuestionMsg.KIND_CHOICE, QuestionMsg.KIND_SCORE,
             QuestionMsg.KIND_ANY_OF] == list(KINDS)
     assert DecisionMsg.ANSWER_NONE == NONE
+    assert (QuestionMsg.SMOOTHING_EMA, QuestionMsg.SMOOTHING_FILTER) == SMOOTHINGS
     assert (QuestionMsg.TIER_AUTO, QuestionMsg.TIER_HEADS, QuestionMsg.TIER_VLM) == TIERS
 
 

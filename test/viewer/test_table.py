@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import os
 
@@ -139,3 +140,9 @@ def test_reasons_stand_below_the_table(now):
     rows = out.getvalue().splitlines()
     assert rows[-2:] == ["3 unknown: blurred for 2.0 s", "1 unknown: no answer for 3.0 s"]
     assert "0.0 Hz" in rows[1]  # it is not answered now
+
+
+def test_a_row_tells_when_its_answer_began():
+    began = dataclasses.replace(decision("person"), t_onset_ns=1_800_000_000, t_onset_sd_s=0.12)
+    header, row = table_lines([began], None, {"person": 4.0}, 120)
+    assert header.split()[-1] == "began" and row.endswith("0.3 s +-0.1")

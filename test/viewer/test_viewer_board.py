@@ -249,3 +249,33 @@ def test_readers_at_the_same_time_share_the_text(board, clock):
     old = board.changes(0)[1]
     clock.now_s += 30
     assert board.changes(0)[1] != old  # the age has grown, though nothing came
+
+
+def test_a_question_that_is_not_asked_is_no_fault(board, clock):
+    board.link(True, "")
+    board.system(System(state="active", model="fake", image_age_s=0.1))
+    board.decision(decision("person", "no", 0.1))
+    board.decision(decision("cup", "no", 0.1))
+    version, _ = read(board)
+    why = "it needs 'person', which is no"
+    board.decision(decision("cup", "unknown", status="not_asked", reason=why, depth=0))
+    clock.now_s += 30.0  # it is repeated at a slow rate only
+    board.decision(decision("person", "no", 0.1))
+    version, message = read(board, version)
+    row = next(row for row in message["rows"] if row["id"] == "cup")
+    assert (row["status"], row["reason"]) == ("not_asked", why)
+    assert "state" not in message  # it was live, and is
+    assert [(e["kind"], e["text"], e["level"]) for e in message["events"]] == [
+        ("not asked", f"not asked: {why}", "info")]
+    clock.now_s += 1.0
+    board.decision(decision("cup", "unknown", status="fault", reason="broken"))
+    assert read(board, version)[1]["state"]["label"] == "1 of 2 unknown"
+
+
+def test_a_row_tells_when_its_answer_began(board, clock):
+    board.decision(decision(t_onset_ns=1_500_000_000, t_onset_sd_s=0.1))
+    clock.now_s += 2.0
+    row = read(board)[1]["rows"][0]
+    assert (row["began"], row["began_sd"]) == (pytest.approx(2.75), 0.1)
+    board.decision(decision())
+    assert read(board)[1]["rows"][0]["began"] is None

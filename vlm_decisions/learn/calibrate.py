@@ -4,7 +4,7 @@ A model's P(yes) ranks well but is often badly calibrated. Platt scaling of the 
 difference corrects the language model, per question: P(yes) = sigmoid(scale * difference + bias).
 (Heads have a temperature of their own, and are not changed.) Then `enter` and `exit` are fitted to
 the cost of late, missed and false answers (see `thresholds`), on the smoothed P(yes) of the tier
-that answers.
+that answers; with `smoothing: filter` its switching rate, too.
 
 Each question is fitted on two thirds of the sources. Both fits are regularised towards the
 question's present values, the more so the less data there is. Values that do not improve the
@@ -29,7 +29,15 @@ from .predictions import LabelledRecording, Predictions, labelled, predict, simu
 from .probes import folds_of
 from .question_file import rewrite
 from .recordings import Recording
-from .thresholds import Costs, ProbabilityTrack, event_cost, fit_thresholds
+from .thresholds import (
+    Costs,
+    ProbabilityTrack,
+    event_cost,
+    filtering,
+    fit_filter,
+    fit_thresholds,
+    smoothing_of,
+)
 
 LEAST_SCALE = 0.05  # a model that cannot tell yes from no would get 0
 MOST_SCALE, MOST_BIAS = 1000.0, 1000.0  # limits of a question
@@ -48,7 +56,8 @@ class Fitted:
     Attributes:
         question: as it was.
         tier: `heads` or `vlm`, who answers.
-        values: scale and bias (if the language model is asked), enter and exit, as they are now.
+        values: scale and bias (if the language model is asked), switch_hz (if it is filtered),
+            enter and exit, as they are now.
         kept: names of values that were not changed ("scale, bias"; "enter, exit") and why.
         before: auroc, ece, brier and log_loss of the language model's P(yes), None if it is not
             asked, and the `cost` per event of the answers, with the question's values.
@@ -140,6 +149,8 @@ def print_calibration(result: dict[str, Any]) -> None:
               f"{number(row.get('bias'), '7.3f')} {row['enter']:5.2f} {row['exit']:5.2f}   "
               f"{number(b['ece'], '6.3f')} {number(a['ece'], '6.3f')}   "
               f"{b['cost']:6.3f} {a['cost']:6.3f}")
+        if "switch_hz" in row:
+            print(f"{'':<24} switch_hz {row['switch_hz']:g}")
         for names, why in row["kept"].items():
             print(f"{'':<24} {names} not changed: {why}")
         if row["before"]["auroc"] is not None and row["before"]["auroc"] < 0.6:
@@ -231,32 +242,40 @@ def fit_question(question: Question, predictions: Sequence[Predictions],
         one.after = calibration_of(p[scale, bias], told)
         one.held = {"truth": told, "before": p[present], "after": p[scale, bias]}
 
-    def cost(scale: float, bias: float, enter: float, leave: float) -> float:
-        return float(event_cost(
-            _tracks(name, predictions, head, scale, bias, out), question.ema, np.array([enter]),
-            np.array([leave]), costs)[0])
+    filters = question.smoothing == "filter"
+    named = "switch_hz, enter, exit" if filters else "enter, exit"
 
-    thresholds = question.enter, question.exit
-    enter, leave = fit_thresholds(
-        _tracks(name, predictions, head, scale, bias, ~out), question.ema, *thresholds, costs)
-    before, after = cost(*present, *thresholds), cost(scale, bias, enter, leave)
-    if (enter, leave) == thresholds:
-        one.kept["enter, exit"] = "no others are better by more than chance"
-    elif after >= (unchanged := cost(scale, bias, *thresholds)):
-        one.kept["enter, exit"] = (
-            f"{enter:g}, {leave:g} would be no better on the held-out sources (cost per event "
-            f"{unchanged:.4f} now, {after:.4f} with them)")
-        (enter, leave), after = thresholds, unchanged
+    def cost(scale: float, bias: float, answering: tuple[float, ...]) -> float:
+        *rate, enter, leave = answering
+        smooth = filtering(*rate) if filters else smoothing_of(question)
+        return float(event_cost(_tracks(name, predictions, head, scale, bias, out), smooth,
+                                np.array([enter]), np.array([leave]), costs)[0])
+
+    tracks = _tracks(name, predictions, head, scale, bias, ~out)
+    old: tuple[float, ...] = (question.enter, question.exit)
+    if filters:
+        old = (question.switch_hz, *old)
+        new: tuple[float, ...] = fit_filter(tracks, *old, costs)
+    else:
+        new = fit_thresholds(tracks, smoothing_of(question), *old, costs)
+    before, after = cost(*present, old), cost(scale, bias, new)
+    if new == old:
+        one.kept[named] = "no others are better by more than chance"
+    elif after >= (unchanged := cost(scale, bias, old)):
+        one.kept[named] = (
+            f"{', '.join(f'{value:g}' for value in new)} would be no better on the held-out "
+            f"sources (cost per event {unchanged:.4f} now, {after:.4f} with them)")
+        new, after = old, unchanged
     if after > before:  # P(yes) is better, but the answers are worse
-        one.kept = dict.fromkeys(("scale, bias", "enter, exit"), (
+        one.kept = dict.fromkeys(("scale, bias", named), (
             f"the answers would be worse on the held-out sources (cost per event {before:.4f} now, "
             f"{after:.4f} then)"))
-        (scale, bias), (enter, leave), after = present, thresholds, before
+        (scale, bias), new, after = present, old, before
         one.after = dict(one.before)
         one.held["after"] = one.held["before"]
     if question.tier != "heads":
         one.values |= {"scale": scale, "bias": bias}
-    one.values |= {"enter": enter, "exit": leave}
+    one.values |= dict(zip(named.split(", "), new))
     one.before["cost"], one.after["cost"] = before, after
     return one
 

@@ -9,16 +9,21 @@ addition.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
+from ..questions import Question
+from ..runtime.forward_filter import filtered_track
 
 PATIENCE_S = 2.0
 FLICKER = 0.5
 TOLERANCE_S = 0.5  # as much as Timeliness-F1 allows
 STEP = 0.05
 YES, NO, UNSURE = 1, 0, -1
+#: Switching rates of a filter to try, per second.
+RATES_HZ = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,35 @@ class ProbabilityTrack:
     fresh: np.ndarray
 
 
+#: Returns the smoothed P(yes) of a track, (N,).
+Smooth = Callable[[ProbabilityTrack], np.ndarray]
+
+
+def averaging(ema: float) -> Smooth:
+    """Return the smoothing by an exponential average that weighs the newest P(yes) by `ema`."""
+
+    def smooth(track: ProbabilityTrack) -> np.ndarray:
+        out = np.empty(len(track.p))
+        for i, p in enumerate(track.p):
+            begins = i == 0 or track.fresh[i]
+            out[i] = p if begins else ema * p + (1.0 - ema) * out[i - 1]
+        return out
+
+    return smooth
+
+
+def filtering(switch_hz: float) -> Smooth:
+    """Return the smoothing by a forward filter whose answer changes `switch_hz` times a second."""
+    return lambda track: filtered_track(track.p, track.t_s, track.fresh, switch_hz)
+
+
+def smoothing_of(question: Question) -> Smooth:
+    """Return a question's own smoothing."""
+    if question.smoothing == "filter":
+        return filtering(question.switch_hz)
+    return averaging(question.ema)
+
+
 def grid() -> tuple[np.ndarray, np.ndarray]:
     """Return the pairs (enter, exit) to try, (K,) each."""
     levels = np.arange(STEP, 1.0 - STEP / 2, STEP).round(3)
@@ -64,22 +98,22 @@ def grid() -> tuple[np.ndarray, np.ndarray]:
     return np.array([pair[0] for pair in pairs]), np.array([pair[1] for pair in pairs])
 
 
-def event_cost(tracks: Sequence[ProbabilityTrack], ema: float, enter: np.ndarray, leave: np.ndarray,
-               costs: Costs = Costs()) -> np.ndarray:
+def event_cost(tracks: Sequence[ProbabilityTrack], smooth: Smooth, enter: np.ndarray,
+               leave: np.ndarray, costs: Costs = Costs()) -> np.ndarray:
     """Return the mean cost per event of each pair (enter, leave), (K,).
 
     Args:
         tracks: one per recording.
-        ema: weight of the newest P(yes), as in the question.
+        smooth: the question's smoothing.
         enter: thresholds for yes, (K,).
         leave: thresholds for no, (K,).
         costs: what wrong answers cost.
     """
-    cost, events = _costs(tracks, ema, enter, leave, costs)
+    cost, events = _costs(tracks, smooth, enter, leave, costs)
     return cost.sum(axis=0) / max(1, events.sum())
 
 
-def fit_thresholds(tracks: Sequence[ProbabilityTrack], ema: float, enter: float = 0.65,
+def fit_thresholds(tracks: Sequence[ProbabilityTrack], smooth: Smooth, enter: float = 0.65,
                    leave: float = 0.35, costs: Costs = Costs()) -> tuple[float, float]:
     """Return the pair (enter, exit) nearest to the present one that is as good as the best.
 
@@ -89,7 +123,7 @@ def fit_thresholds(tracks: Sequence[ProbabilityTrack], ema: float, enter: float 
 
     Args:
         tracks: one per recording.
-        ema: weight of the newest P(yes), as in the question.
+        smooth: the question's smoothing.
         enter: the present one, by default a question's own default.
         leave: the present `exit`.
         costs: what wrong answers cost.
@@ -98,18 +132,13 @@ def fit_thresholds(tracks: Sequence[ProbabilityTrack], ema: float, enter: float 
     enters, leaves = grid()
     if not (np.isclose(enters, enter) & np.isclose(leaves, leave)).any():
         enters, leaves = np.append(enters, enter), np.append(leaves, leave)
-    by_track, events = _costs(tracks, ema, enters, leaves, costs)
+    by_track, events = _costs(tracks, smooth, enters, leaves, costs)
     cost = by_track.sum(axis=0) / max(1, events.sum())
     near = ((np.abs(enters[:, None] - enters) < 1.5 * STEP)
             & (np.abs(leaves[:, None] - leaves) < 1.5 * STEP))
     smooth = (near * cost).sum(axis=1) / near.sum(axis=1)
     best = int(np.argmin(smooth))
-    error = np.zeros(len(enters))
-    if len(tracks) > 1:
-        rest = by_track - cost * events[:, None]
-        apart = rest - rest[:, [best]]  # paired: what pairs share is not an error
-        error = np.sqrt((apart ** 2).sum(axis=0) * len(tracks) / (len(tracks) - 1))
-        error /= max(1, events.sum())
+    error = _paired_error(by_track, events, best)
     off = np.abs(enters - present[0]) + np.abs(leaves - present[1])
     chosen = int(np.argmin(np.where(smooth <= smooth[best] + error + 1e-9, off, np.inf)))
     if off[chosen] < 1e-9:
@@ -117,32 +146,66 @@ def fit_thresholds(tracks: Sequence[ProbabilityTrack], ema: float, enter: float 
     return round(float(enters[chosen]), 3), round(float(leaves[chosen]), 3)
 
 
-def answers(track: ProbabilityTrack, ema: float, enter: np.ndarray,
+def fit_filter(tracks: Sequence[ProbabilityTrack], switch_hz: float, enter: float, leave: float,
+               costs: Costs = Costs()) -> tuple[float, float, float]:
+    """Return (switch_hz, enter, exit): the rate nearest to the present one that is as good as any.
+
+    Each rate has the thresholds that fit it best. As good: as for fit_thresholds.
+
+    Args:
+        tracks: one per recording.
+        switch_hz: the present rate.
+        enter: the present threshold.
+        leave: the present `exit`.
+        costs: what wrong answers cost.
+    """
+    rates = sorted({*RATES_HZ, switch_hz})
+    pairs = [fit_thresholds(tracks, filtering(rate), enter, leave, costs) for rate in rates]
+    parts = [_costs(tracks, filtering(rate), *(np.array([one]) for one in pair), costs)
+             for rate, pair in zip(rates, pairs)]
+    by_track, events = np.concatenate([cost for cost, _ in parts], axis=1), parts[0][1]
+    cost = by_track.sum(axis=0) / max(1, events.sum())
+    best = int(np.argmin(cost))
+    good = cost <= cost[best] + _paired_error(by_track, events, best) + 1e-9
+    off = np.abs(np.log(np.array(rates) / switch_hz))
+    chosen = int(np.argmin(np.where(good, off, np.inf)))
+    return rates[chosen], *pairs[chosen]
+
+
+def _paired_error(by_track: np.ndarray, events: np.ndarray, best: int) -> np.ndarray:
+    """Return the standard error over recordings of how much more than the best each costs, (K,)."""
+    count = len(by_track)
+    if count < 2:
+        return np.zeros(by_track.shape[1])
+    rest = by_track - by_track.sum(axis=0) / max(1, events.sum()) * events[:, None]
+    apart = rest - rest[:, [best]]  # paired: what they share is not an error
+    return np.sqrt((apart ** 2).sum(axis=0) * count / (count - 1)) / max(1, events.sum())
+
+
+def answers(track: ProbabilityTrack, smooth: Smooth, enter: np.ndarray,
             leave: np.ndarray) -> np.ndarray:
     """Return the runtime's answers under each pair, int8 (N, K): 1 yes, 0 no, -1 uncertain."""
     out = np.empty((len(track.p), len(enter)), np.int8)
-    smoothed, answer = None, np.full(len(enter), UNSURE, np.int8)
-    for i, p in enumerate(track.p):
-        if smoothed is None or track.fresh[i]:
-            smoothed, answer = float(p), np.full(len(enter), UNSURE, np.int8)
-        else:
-            smoothed = ema * float(p) + (1.0 - ema) * smoothed
-        answer = np.where(smoothed >= enter, YES, np.where(smoothed <= leave, NO, answer))
+    answer = np.full(len(enter), UNSURE, np.int8)
+    for i, p in enumerate(smooth(track)):
+        if track.fresh[i]:
+            answer = np.full(len(enter), UNSURE, np.int8)
+        answer = np.where(p >= enter, YES, np.where(p <= leave, NO, answer))
         out[i] = answer
     return out
 
 
-def _costs(tracks: Sequence[ProbabilityTrack], ema: float, enter: np.ndarray, leave: np.ndarray,
+def _costs(tracks: Sequence[ProbabilityTrack], smooth: Smooth, enter: np.ndarray, leave: np.ndarray,
            costs: Costs) -> tuple[np.ndarray, np.ndarray]:
     """Return the cost of each recording under each pair, (R, K), and its number of events, (R,)."""
-    found = [_track_cost(track, ema, enter, leave, costs) for track in tracks]
+    found = [_track_cost(track, smooth, enter, leave, costs) for track in tracks]
     return (np.array([cost for cost, _ in found]).reshape(len(found), len(enter)),
             np.array([count for _, count in found], int))
 
 
-def _track_cost(track: ProbabilityTrack, ema: float, enter: np.ndarray, leave: np.ndarray,
+def _track_cost(track: ProbabilityTrack, smooth: Smooth, enter: np.ndarray, leave: np.ndarray,
                 costs: Costs) -> tuple[np.ndarray, int]:
-    said = answers(track, ema, enter, leave)
+    said = answers(track, smooth, enter, leave)
     cost, wrong_s = np.zeros(len(enter)), np.zeros(len(enter))
     events = 0
     before: int | None = None  # the truth of the group before, None if it is not known

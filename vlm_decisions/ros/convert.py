@@ -61,7 +61,9 @@ def decision_to_msg(decision: Decision) -> DecisionMsg:
         status=decision.status,
         t_asked=ns_to_time(decision.t_asked_ns),
         value=float(decision.value),
-        answers=list(decision.answers))
+        answers=list(decision.answers),
+        t_onset=ns_to_time(decision.t_onset_ns),
+        t_onset_sd_s=float(decision.t_onset_sd_s))
 
 
 def decision_from_msg(msg: DecisionMsg) -> Decision:
@@ -73,7 +75,9 @@ def decision_from_msg(msg: DecisionMsg) -> Decision:
         t_end_ns=time_to_ns(msg.t_end), t_decided_ns=time_to_ns(msg.t_decided),
         changed=msg.changed, since_ns=time_to_ns(msg.since), model=msg.model,
         frame_id=msg.header.frame_id, reason=msg.reason, status=msg.status,
-        t_asked_ns=time_to_ns(msg.t_asked), value=msg.value, answers=tuple(msg.answers))
+        t_asked_ns=time_to_ns(msg.t_asked), t_onset_ns=time_to_ns(msg.t_onset),
+        t_onset_sd_s=msg.t_onset_sd_s,
+        value=msg.value, answers=tuple(msg.answers))
 
 
 def event_to_msg(event: Event) -> EventMsg:
@@ -83,7 +87,8 @@ def event_to_msg(event: Event) -> EventMsg:
         cause=event.cause, counter=event.counter, count=event.count,
         question_id=event.question_id, answer=event.answer, p=float(event.p),
         t_start=ns_to_time(event.t_start_ns), t_decided=ns_to_time(event.t_decided_ns),
-        state_since=ns_to_time(event.state_since_ns))
+        state_since=ns_to_time(event.state_since_ns), t_onset=ns_to_time(event.t_onset_ns),
+        t_onset_sd_s=float(event.t_onset_sd_s))
     msg.header.stamp = ns_to_time(event.t_end_ns)
     msg.header.frame_id = event.frame_id
     return msg
@@ -96,7 +101,8 @@ def event_from_msg(msg: EventMsg) -> Event:
         counter=msg.counter, count=msg.count, question_id=msg.question_id, answer=msg.answer,
         p=msg.p, t_start_ns=time_to_ns(msg.t_start), t_end_ns=time_to_ns(msg.header.stamp),
         t_decided_ns=time_to_ns(msg.t_decided), state_since_ns=time_to_ns(msg.state_since),
-        frame_id=msg.header.frame_id)
+        frame_id=msg.header.frame_id, t_onset_ns=time_to_ns(msg.t_onset),
+        t_onset_sd_s=msg.t_onset_sd_s)
 
 
 def question_to_msg(question: Question) -> QuestionMsg:
@@ -107,7 +113,8 @@ def question_to_msg(question: Question) -> QuestionMsg:
         enter=question.enter, exit=question.exit, ema=question.ema, depth=question.depth or 0,
         scale=question.scale, bias=question.bias, ask=question.ask, change=question.change,
         refresh_s=question.refresh_s, when=question.when or "", needs=question.needs or "",
-        min_evidence_s=question.min_evidence_s, thresholds=list(question.thresholds))
+        min_evidence_s=question.min_evidence_s, thresholds=list(question.thresholds),
+        smoothing=question.smoothing, switch_hz=question.switch_hz)
 
 
 def question_from_msg(msg: QuestionMsg) -> Question:
@@ -118,7 +125,8 @@ def question_from_msg(msg: QuestionMsg) -> Question:
         depth=msg.depth or None, scale=msg.scale, bias=msg.bias, ask=msg.ask,
         change=msg.change, refresh_s=msg.refresh_s, when=msg.when or None,
         needs=msg.needs or None, min_evidence_s=msg.min_evidence_s,
-        thresholds=tuple(msg.thresholds))
+        thresholds=tuple(msg.thresholds),
+        smoothing=msg.smoothing, switch_hz=msg.switch_hz)
 
 
 def questions_to_msg(questions: Iterable[Question], changed_ns: int) -> QuestionArray:

@@ -12,9 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..decision import FAULT, UNKNOWN, Decision
+from ..frames import NS
 from ..kinds import kind_of
 from ..questions import Question
 from .evidence import NO_EVIDENCE, Evidence, Result
+from .forward_filter import filtered
+from .onset import OnsetFinder
 
 
 def decide(result: Result, t_decided_ns: int) -> Decision:
@@ -48,6 +51,12 @@ class _State:
     by_name: dict[str, str] = field(default_factory=dict)
     since_ns: int = 0
     evidence: Evidence = NO_EVIDENCE
+    onsets: OnsetFinder = field(default_factory=OnsetFinder)
+
+    def forget(self) -> None:
+        """Let the next answer begin anew."""
+        self.smoothed = ()
+        self.onsets.forget()
 
     def note(self, decision: Decision, evidence: Evidence) -> None:
         """Keep what the next decision depends on."""
@@ -57,7 +66,9 @@ class _State:
 
 
 class Smoother:
-    """Smoothing and hysteresis, per question. Not thread-safe: the owner serialises the calls.
+    """Smoothing, hysteresis and onsets, per question. Not thread-safe: the owner serialises calls.
+
+    Smoothed is by an exponential average, or by a forward filter (see forward_filter).
 
     The vector of probabilities is smoothed, whatever the kind of question; what it comes to, with
     which hysteresis, is the kind's (see kinds.py). For yes/no: `yes` at smoothed p >= enter, `no`
@@ -84,13 +95,11 @@ class Smoother:
         """
         raw = checked(question, probabilities)
         state = self._states.setdefault(question.id, _State())
-        if not state.smoothed or state.options != question.options:
-            state.smoothed, state.options = raw, question.options
-        else:
-            new, old = question.ema, 1.0 - question.ema
-            state.smoothed = tuple(
-                new * p + old * before for p, before in zip(raw, state.smoothed, strict=True)
-            )
+        if state.options != question.options:
+            state.forget()
+        state.smoothed = _smoothed(question, raw, state, evidence)
+        state.options = question.options
+        state.onsets.look(evidence.t_end_ns, raw)
         decision = _known(question, raw, state.smoothed, evidence, t_decided_ns, state)
         state.note(decision, evidence)
         return decision
@@ -109,7 +118,7 @@ class Smoother:
         stamps are 0 if there was none). `since` is its first such frame, or the time decided.
         """
         state = self._states.setdefault(question.id, _State())
-        state.smoothed = ()
+        state.forget()
         began_ns = t_decided_ns if evidence is None else evidence.t_end_ns
         evidence = evidence or state.evidence
         decision = _unknown(question, reason, status, evidence, t_decided_ns, began_ns, state)
@@ -140,7 +149,7 @@ class Smoother:
     def reset(self) -> None:
         """Drop the smoothing and evidence of all questions (frame time started anew)."""
         for state in self._states.values():
-            state.smoothed = ()
+            state.forget()
             state.evidence = NO_EVIDENCE
 
 
@@ -164,6 +173,24 @@ def checked(question: Question, probabilities: Sequence[float]) -> tuple[float, 
     return tuple(min(1.0, max(0.0, p)) for p in raw)
 
 
+def _smoothed(
+    question: Question, raw: tuple[float, ...], state: _State, evidence: Evidence
+) -> tuple[float, ...]:
+    """Return the probabilities of a look and those before it together."""
+    if question.smoothing == "filter":
+        dt_s = (evidence.t_end_ns - state.evidence.t_end_ns) / NS
+        if kind_of(question).exclusive:
+            return filtered(state.smoothed or (1.0 / len(raw),) * len(raw), raw, dt_s,
+                            question.switch_hz)
+        return tuple(  # each label by itself
+            filtered((before, 1.0 - before), (p, 1.0 - p), dt_s, question.switch_hz)[0]
+            for p, before in zip(raw, state.smoothed or (0.5,) * len(raw), strict=True))
+    if not state.smoothed:
+        return raw
+    new, old = question.ema, 1.0 - question.ema
+    return tuple(new * p + old * before for p, before in zip(raw, state.smoothed, strict=True))
+
+
 def _known(
     question: Question,
     raw: tuple[float, ...],
@@ -175,6 +202,7 @@ def _known(
     kind = kind_of(question)
     verdict = kind.verdict(question, smoothed, before.held)
     changed = verdict.held != before.held
+    onset = before.onsets.of(question, before.held, verdict.held)
     return Decision(
         question_id=question.id,
         answer=verdict.answer,
@@ -194,6 +222,8 @@ def _known(
         t_asked_ns=evidence.t_asked_ns or evidence.t_end_ns,
         value=verdict.value,
         answers=verdict.answers,
+        t_onset_ns=onset.t_ns,
+        t_onset_sd_s=onset.sd_s,
     )
 
 

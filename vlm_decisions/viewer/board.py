@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..decision import TIER_HEALTH, UNKNOWN, YES, Decision
+from ..decision import NOT_ASKED, TIER_HEALTH, UNKNOWN, YES, Decision
 from ..events import Event
 from ..frames import NS
 from ..questions import MAX_QUESTIONS, RESERVED_PREFIX, Question
@@ -259,6 +259,8 @@ class Board:
                 waiting.append(name)
                 continue
             age_s = row.decision.age_s + now_s - row.arrived_s + row.elapsed_s
+            if row.decision.status == NOT_ASKED:
+                continue  # as its condition wants it
             if row.decision.answer == UNKNOWN:
                 reasons[name] = row.decision.reason
             elif age_s > max(self._system.max_age_s, 2 / question.rate_hz):
@@ -281,7 +283,10 @@ class Board:
             "probabilities": [finite(p) for p in d.probabilities], "tier": d.tier,
             "depth": d.depth, "age": finite(d.age_s + later_s),
             "held": finite((d.t_decided_ns - d.since_ns) / NS + later_s) if d.since_ns else None,
-            "rate": round(rate_hz, 2), "model": d.model, "reason": d.reason}
+            "began": (finite((d.t_decided_ns - d.t_onset_ns) / NS + later_s)
+                      if d.t_onset_ns else None),
+            "began_sd": d.t_onset_sd_s, "rate": round(rate_hz, 2), "model": d.model,
+            "reason": d.reason, "status": d.status}
 
     # -- events ----------------------------------------------------------------------------------
 
@@ -292,6 +297,11 @@ class Board:
                 bad = now.answer == YES
                 self._add_event("camera", name, "began" if bad else "ended",
                                 "warn" if bad else "good")
+        elif NOT_ASKED in (before.status, now.status):
+            if now.status == NOT_ASKED:
+                self._merge_event("not asked", name, f"not asked: {now.reason}", "info")
+            else:
+                self._merge_event("answered", name, "answered", "info")
         elif self._flaps(name, before.answer, now.answer):
             pass
         elif now.answer == UNKNOWN:

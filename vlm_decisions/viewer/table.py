@@ -13,6 +13,7 @@ from typing import TextIO
 from unicodedata import combining, east_asian_width
 
 from ..decision import TIER_HEALTH, UNKNOWN, Decision
+from ..frames import NS
 from ..texts import without_numbers
 
 REDRAW_S = 0.25
@@ -21,9 +22,10 @@ REASONS = 3
 """So many of the reasons for unknown answers are shown below the table."""
 
 #: Columns and their widths, in the order in which a narrow terminal keeps them.
-_COLUMNS = {"question": 24, "answer": 10, "p": 5, "age": 8, "truth": 12, "rate": 7, "tier": 4}
+_COLUMNS = {"question": 24, "answer": 10, "p": 5, "age": 8, "truth": 12, "rate": 7, "tier": 4,
+            "began": 14}
 _LEFT = ("question", "answer", "truth")
-_ORDER = ("question", "answer", "p", "tier", "age", "rate", "truth")
+_ORDER = ("question", "answer", "p", "tier", "age", "rate", "began", "truth")
 _SHORTEST = {"question": 8, "answer": 7}
 
 Truth = Callable[[str, int], "str | None"]
@@ -81,6 +83,8 @@ class Table:
                 was = f"  (was {before[0]})" if before and before[0] != d.answer else ""
                 why = f"  ({d.reason})" if d.reason else ""
                 value = why if unknown else f"  p {d.p:.2f}"
+                if d.t_onset_ns:
+                    was += f"  began {_began(d)} ago"
                 lines.append(f"{d.question_id}: {d.answer}{value}{was}")
         return lines
 
@@ -105,6 +109,7 @@ def table_lines(decisions: Iterable[Decision], truth: Truth | None,
             "p": f"{d.p:.2f}" if answered else "-", "tier": str(d.tier),
             "age": f"{d.age_s * 1e3:.0f} ms" if answered else "-",
             "rate": f"{rates_hz.get(d.question_id, 0.0) if answered else 0.0:.1f} Hz",
+            "rate": f"{rates_hz.get(d.question_id, 0.0):.1f} Hz", "began": _began(d),
             "truth": real + ("" if real in ("", "-", d.answer) else "  <-")})
     widths = _fitted({name: wide for name, wide in _COLUMNS.items()
                       if name != "truth" or truth is not None}, width)
@@ -121,6 +126,14 @@ def _reasons(decisions: Iterable[Decision]) -> list[str]:
             kinds.setdefault(without_numbers(d.reason), []).append(d.reason)
     most = sorted(kinds.values(), key=len, reverse=True)[:REASONS]
     return [f"{len(reasons)} unknown: {reasons[-1]}" for reasons in most]
+
+
+def _began(decision: Decision) -> str:
+    """Return how long ago the answer began in the picture, empty where that was not seen."""
+    if not decision.t_onset_ns:
+        return ""
+    ago_s = (decision.t_decided_ns - decision.t_onset_ns) / NS
+    return f"{ago_s:.1f} s +-{decision.t_onset_sd_s:.1f}"
 
 
 def _fitted(widths: dict[str, int], width: int) -> dict[str, int]:

@@ -88,7 +88,8 @@ class Row {
 
   /** Whether there is no answer to be relied on. */
   missing(now, maxAge) {
-    return !this.decision || this.decision.answer === "unknown" || this.stale(now, maxAge);
+    const d = this.decision;
+    return !d || (d.status !== "not_asked" && (d.answer === "unknown" || this.stale(now, maxAge)));
   }
 
   /**
@@ -97,7 +98,8 @@ class Row {
    */
   draw(now, maxAge, told, loading) {
     const d = this.decision;
-    const unknown = d?.answer === "unknown";
+    const unasked = d?.status === "not_asked";
+    const unknown = d?.answer === "unknown" && !unasked;
     if (!d || (unknown && loading)) {
       say(this.answer, "waiting");
       attribute(this.answer, "data-kind", "none");
@@ -109,13 +111,15 @@ class Row {
       return;
     }
     const age = d.age == null ? null : d.age + now - this.arrived;
-    const stale = this.stale(now, maxAge);
+    const stale = !unasked && this.stale(now, maxAge);
     this.element.classList.toggle("stale", stale);
     this.element.classList.toggle("unknown", unknown);
     this.element.classList.toggle("told", told);
-    say(this.answer, d.answer);
+    say(this.answer, unasked ? "not asked" : d.answer);
+    attribute(this.answer, "title", d.began == null ? ""
+      : `began ${seconds(d.began + now - this.arrived)} ago, ± ${seconds(d.began_sd)}`);
     const own = ["yes", "no", "uncertain", "unknown"];
-    attribute(this.answer, "data-kind", own.includes(d.answer) ? d.answer : "option");
+    attribute(this.answer, "data-kind", unasked ? "none" : own.includes(d.answer) ? d.answer : "option");
     say(this.p, probability(d.p));
     this.fill.style.setProperty("--p", d.p ?? 0);
     say(this.age, seconds(age));
@@ -124,13 +128,13 @@ class Row {
     attribute(this.tier, "title", (TIER_HINTS[d.tier] ?? "") + (d.model ? ` (${d.model})` : ""));
     say(this.rate, hertz(now - this.arrived > 3 ? 0 : d.rate));
     // Beside the name, where there is always a line: a row must not jump when its answer is unknown.
-    const reason = unknown ? (told ? "" : d.reason) : stale ? "stale" : "";
+    const reason = unasked ? d.reason : unknown ? (told ? "" : d.reason) : stale ? "stale" : "";
     say(this.reason, reason);
     attribute(this.reason, "title", reason);
     [...this.options.children].forEach((item, i) => {
       const p = d.probabilities[i] ?? 0;
       item.style.setProperty("--p", p);
-      item.classList.toggle("is", !unknown && this.question.options[i] === d.answer);
+      item.classList.toggle("is", !unknown && !unasked && this.question.options[i] === d.answer);
       say(item.lastChild, ` ${(d.probabilities[i] ?? 0).toFixed(2)}`);
     });
   }
