@@ -109,7 +109,7 @@ def table_lines(decisions: Iterable[Decision], truth: Truth | None,
             "p": f"{d.p:.2f}" if answered else "-", "tier": str(d.tier),
             "age": f"{d.age_s * 1e3:.0f} ms" if answered else "-",
             "rate": f"{rates_hz.get(d.question_id, 0.0) if answered else 0.0:.1f} Hz",
-            "rate": f"{rates_hz.get(d.question_id, 0.0):.1f} Hz", "began": _began(d),
+            "began": _began(d),
             "truth": real + ("" if real in ("", "-", d.answer) else "  <-")})
     widths = _fitted({name: wide for name, wide in _COLUMNS.items()
                       if name != "truth" or truth is not None}, width)
