@@ -1,8 +1,9 @@
 """Questions, and the ordered set of them that a robot asks.
 
 Questions are data: a YAML file holds a list of them, or a mapping with the key `questions` and
-beside it `events` over their answers (see events.py). Everything is validated here. Errors name the
-question, the key and the line.
+beside it `events` over their answers (see events.py), and `defaults`: keys of a question with the
+values that they have where a question does not say otherwise. Everything is validated here. Errors
+name the question, the key and the line.
 """
 
 from __future__ import annotations
@@ -284,9 +285,13 @@ class Question:
 
 
 FIELDS = tuple(field.name for field in dataclasses.fields(Question))
+#: What is of each question alone, and cannot be a default of a file.
+_OWN = ("id", "text", "kind", "options", "thresholds", "head", "scale", "bias", "implies")
+_DEFAULTS = tuple(name for name in FIELDS if name not in _OWN)
 _SHAPES = {
     "questions": Shape(FIELDS, texts=("text", "options"), strings=("id", "kind", "head")),
     "events": EVENT_SHAPE,
+    "defaults": Shape(_DEFAULTS, single=True),
 }
 
 
@@ -379,14 +384,15 @@ class QuestionBook:
         except YamlRecordError as error:
             raise QuestionError(str(error)) from error
         book = cls()
+        defaults = next(iter(sections["defaults"]), Record({}, {}, 0))
         for record in sections["questions"]:
-            book._add_record(record, source)
+            book._add_record(record, source, defaults)
         lines = {str(record.values["id"]): record for record in sections["questions"]}
         try:
             book._check_links(book._questions)
         except QuestionError as error:
             record = lines[error.question_id]
-            line = record.lines.get(error.field, record.line)
+            line = _line_of(error.field, record, defaults)
             raise QuestionError(f"{source}:{line}: {error}", error.field) from error
         for record in sections["events"]:
             try:
@@ -529,17 +535,22 @@ class QuestionBook:
             raise QuestionError(f"{at}the book is full: at most {MAX_EVENTS} events")
         self._events[event.id] = event
 
-    def _add_record(self, record: Record, source: str) -> None:
+    def _add_record(self, record: Record, source: str, defaults: Record) -> None:
         for name in ("id", "text"):
             if name not in record.values:
                 raise QuestionError(
                     f"{source}:{record.line}: a question needs the key '{name}'", name
                 )
         try:
-            self._insert(Question(**record.values))
+            self._insert(Question(**{**defaults.values, **record.values}))
         except QuestionError as error:
-            line = record.lines.get(error.field, record.line)
+            line = _line_of(error.field, record, defaults)
             raise QuestionError(f"{source}:{line}: {error}", error.field) from error
+
+
+def _line_of(field: str | None, record: Record, defaults: Record) -> int:
+    """Return the line of what is wrong with a question: its own, or that of the file's default."""
+    return record.lines.get(field, defaults.lines.get(field, record.line))
 
 
 def _link_error(question: Question, field: str, message: str) -> QuestionError:

@@ -317,3 +317,41 @@ def test_asks_the_same_ignores_rates_and_thresholds():
     assert question.asks_the_same(Question("a", "x", rate_hz=1.0, enter=0.9, tier="vlm"))
     assert not question.asks_the_same(Question("a", "y"))
     assert not question.asks_the_same(Question("b", "x"))
+
+
+DEFAULTS = """\
+defaults:
+  ask: on_change
+  ema: 0.5
+questions:
+  - {id: a, text: a}
+  - {id: b, text: b, ask: always}
+events: []
+"""
+
+
+def test_defaults_of_a_file_hold_where_a_question_says_nothing():
+    a, b = QuestionBook.loads(DEFAULTS)
+    assert (a.ask, a.ema) == ("on_change", 0.5)
+    assert (b.ask, b.ema) == ("always", 0.5)
+
+
+def test_a_file_with_defaults_is_saved_with_their_values(tmp_path):
+    book = QuestionBook.loads(DEFAULTS)
+    book.save(tmp_path / "q.yaml")
+    assert list(QuestionBook.load(tmp_path / "q.yaml")) == list(book)
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    (DEFAULTS.replace("on_change", "often"), "q:2: question 'a': ask must be one of"),
+    (DEFAULTS.replace("0.5", "7"), "q:3: question 'a': ema must be above 0"),
+    (DEFAULTS.replace("ema: 0.5", "needs: a"), "q:3: question 'a': needs names itself"),
+    (DEFAULTS.replace("ema: 0.5", "needs: c"), "q:3: question 'a': needs there is no question"),
+    (DEFAULTS.replace("ema: 0.5", "scale: 2"), "q:3: unknown key 'scale'"),
+    (DEFAULTS.replace("ema: 0.5", "emma: 0.5"), "q:3: unknown key 'emma', did you mean 'ema'"),
+    ("defaults: [1]\nquestions: []\n", "q:1: expected a mapping"),
+    ("default: {}\n", "q:1: unknown key 'default'.*and 'defaults' with keys of its own"),
+])
+def test_wrong_defaults_are_named_with_their_line(text, message):
+    with pytest.raises(QuestionError, match=message):
+        QuestionBook.loads(text, "q")

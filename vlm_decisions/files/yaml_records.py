@@ -39,6 +39,7 @@ class Shape:
             word.
         tables: keys that hold a mapping of names to literals, or to lists of them.
         nested: keys that hold a list of records of their own.
+        single: as a section, it is one record instead of a list of them.
     """
 
     known: tuple[str, ...]
@@ -47,6 +48,7 @@ class Shape:
     literals: tuple[str, ...] = ()
     tables: tuple[str, ...] = ()
     nested: Mapping[str, Shape] = field(default_factory=dict)
+    single: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,8 @@ def read_sections(
         shapes: of the records, by section.
 
     Returns:
-        Records by section; every section of `shapes` is there.
+        Records by section; every section of `shapes` is there, that of a single record empty where
+        there is none.
 
     Raises:
         YamlRecordError: text that is not YAML, keys that are unknown or appear twice, other types.
@@ -85,9 +88,9 @@ def read_sections(
     except (yaml.YAMLError, RecursionError) as error:
         raise YamlRecordError(f"{source}:{_syntax_error(error)}") from error
     reader = _RecordReader(text, source)
-    nodes = reader.sections(root, tuple(shapes))
+    nodes = reader.sections(root, shapes)
     return {
-        name: [reader.record(node, shape) for node in reader.items(nodes.get(name), name)]
+        name: [reader.record(node, shape) for node in reader.items(nodes.get(name), name, shape)]
         for name, shape in shapes.items()
     }
 
@@ -114,7 +117,10 @@ class _RecordReader:
     def __init__(self, text: str, source: str) -> None:
         self._text, self._source = text, source
 
-    def sections(self, root: yaml.Node | None, names: Sequence[str]) -> dict[str, yaml.Node]:
+    def sections(
+        self, root: yaml.Node | None, shapes: Mapping[str, Shape]
+    ) -> dict[str, yaml.Node]:
+        names = tuple(shapes)
         if root is None or _is_null(root):
             return {}
         if not isinstance(root, yaml.MappingNode):
@@ -122,21 +128,28 @@ class _RecordReader:
         found: dict[str, yaml.Node] = {}
         for key, value in root.value:
             if key.value not in names:
-                keys = " and ".join(f"'{name}'" for name in names)
-                plural = "s" if len(names) > 1 else ""
+                lists = [name for name in names if not shapes[name].single]
+                others = "".join(f", and '{name}' with keys of its own" for name in names
+                                 if shapes[name].single)
+                keys = " and ".join(f"'{name}'" for name in lists)
+                plural = "s" if len(lists) > 1 else ""
                 raise self._error(
                     key,
                     f"unknown key '{key.value}' (the file holds a list of {names[0]}, or the "
-                    f"key{plural} {keys} with one{' each' if plural else ''})",
+                    f"key{plural} {keys} with one{' each' if plural else ''}{others})",
                 )
             if key.value in found:
                 raise self._error(key, f"key '{key.value}' appears twice")
             found[key.value] = value
         return found
 
-    def items(self, node: yaml.Node | None, what: str) -> list[yaml.Node]:
+    def items(
+        self, node: yaml.Node | None, what: str, shape: Shape | None = None
+    ) -> list[yaml.Node]:
         if node is None or _is_null(node):
             return []
+        if shape is not None and shape.single:
+            return [node]
         if not isinstance(node, yaml.SequenceNode):
             raise self._error(node, f"must hold a list of {what}")
         return node.value
