@@ -33,6 +33,7 @@ from .texts import comparable, is_visible, normal
 TIERS = ("auto", "heads", "vlm")
 ASKS = ("always", "on_change")
 SMOOTHINGS = ("ema", "filter")
+AUTO = "auto"
 RESERVED_PREFIX = "camera_"
 
 MAX_QUESTIONS = 256
@@ -55,6 +56,26 @@ class QuestionError(ValueError):
         """Store the key at fault with the message, so that the line can be found."""
         super().__init__(message)
         self.field, self.question_id = field, question_id
+
+
+@dataclass(frozen=True)
+class EarlyExit:
+    """Where the language model may stop before its last layer, and when it does.
+
+    Attributes:
+        depth: the layer after which it may.
+        margin: it stops where the highest calibrated logit leads the next by so much.
+        scale: calibration there: logits are scale * logit + bias.
+        bias: see scale.
+        weight: of a head on the decision token's state (D,), instead of the answers' logits; None
+            for none.
+    """
+
+    depth: int
+    margin: float
+    scale: float = 1.0
+    bias: float = 0.0
+    weight: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -81,7 +102,12 @@ class Question:
         smoothing: `ema`, an exponential average, or `filter`, a forward filter with a state for
             each answer (see runtime/forward_filter.py).
         switch_hz: of the filter: how often the answer changes, per second, (0, 10].
-        depth: language-model layers to use; None for all.
+        depth: language-model layers to use; None for all; `auto` for `shallow_depth`, and all where
+            the answer is not clear there.
+        shallow_depth: of `depth: auto`: the layers after which an answer may stand.
+        shallow_margin: it does where its logit, calibrated, leads the next by so much.
+        shallow_scale: the calibration of the logits there, as `scale` is of those at full depth.
+        shallow_bias: see shallow_scale.
         scale: calibration of the language model: logits are scale * logit + bias before the
             softmax. (A head has a temperature of its own.)
         bias: see scale; of yes_no and any_of.
@@ -109,7 +135,7 @@ class Question:
     enter: float = 0.65
     exit: float = 0.35
     ema: float = 0.7
-    depth: int | None = None
+    depth: int | str | None = None
     scale: float = 1.0
     bias: float = 0.0
     ask: str = "always"
@@ -121,6 +147,10 @@ class Question:
     thresholds: tuple[float, ...] = ()
     smoothing: str = "ema"
     switch_hz: float = 0.1
+    shallow_depth: int = 2
+    shallow_margin: float = 3.0
+    shallow_scale: float = 1.0
+    shallow_bias: float = 0.0
 
     def __post_init__(self) -> None:
         """Validate every field, and normalise those that can be written in several ways."""
@@ -156,8 +186,19 @@ class Question:
         self._number("bias", -1000.0, 1000.0)
         if self.bias != 0.0 and not kind_of(self).has_bias:
             raise self._error("bias", f"only {_kinds_with('has_bias')} questions have a bias")
-        if self.depth is not None and (not _is_int(self.depth) or not 1 <= self.depth <= 1000):
-            raise self._error("depth", f"must be a whole number of layers, not {self.depth!r}")
+        self._layers("depth", None, AUTO)
+        self._layers("shallow_depth")
+        self._number("shallow_margin", 0.0, 1000.0)
+        self._number("shallow_scale", 0.0, 1000.0, above=True)
+        self._number("shallow_bias", -1000.0, 1000.0)
+
+    @property
+    def early(self) -> EarlyExit | None:
+        """Where the language model may stop before its last layer, None where it may not."""
+        if self.depth != AUTO:
+            return None
+        return EarlyExit(self.shallow_depth, self.shallow_margin, self.shallow_scale,
+                         self.shallow_bias)
 
     @property
     def depends_on(self) -> tuple[str, ...]:
@@ -263,6 +304,14 @@ class Question:
             raise self._error("head", f"must be a head's name, not {self.head!r}")
         if self.tier == "vlm" or not kind_of(self).has_heads:
             raise self._error("head", "has no use here: heads answer yes_no questions of Tier 1")
+
+    def _layers(self, field: str, *others: Any) -> None:
+        value = getattr(self, field)
+        if value in others and not isinstance(value, bool):
+            return
+        if not _is_int(value) or not 1 <= value <= 1000:
+            words = "".join(f", or {one}" for one in others if one)
+            raise self._error(field, f"must be a whole number of layers{words}, not {value!r}")
 
     def _one_of(self, field: str, words: tuple[str, ...]) -> None:
         value = getattr(self, field)

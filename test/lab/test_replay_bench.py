@@ -182,10 +182,11 @@ def test_groups_that_take_too_long_are_counted():
 def test_all_modes_in_one_run():
     engine = Eye(answer=answer)
     result = run("all", engine=engine)
-    assert list(result["modes"]) == ["stream", "window", "recent4", "tier1", "tier2",
+    assert list(result["modes"]) == ["stream", "window", "recent4", "tier1", "tier2", "always",
+                                     "on_change", "ema", "filter", "depth_auto",
                                      "no_hysteresis"]
     assert result["modes"]["tier1"]["left_out"] == "no question has a head that fits the model"
-    for name in ("stream", "window", "recent4", "tier2", "no_hysteresis"):
+    for name in ("stream", "window", "recent4", "tier2", "always", "no_hysteresis"):
         mode = result["modes"][name]
         assert mode["event_accuracy"] == 1.0, name
         assert {"questions", "tiers", "drops", "dead_time", "timeliness_f1_at1", "ars"} <= set(mode)
@@ -225,6 +226,56 @@ def test_hysteresis_makes_a_difference():
     held, loose = run(engine=engine()), run("no_hysteresis", engine=engine())
     assert held["questions"]["light"]["flips_per_min"] < \
         loose["questions"]["light"]["flips_per_min"]
+
+
+def test_modes_that_ask_the_same_share_the_models_answers():
+    engine, alone = Eye(answer=answer), Eye(answer=answer)
+    together = run("stream,always,on_change,ema,no_hysteresis", engine=engine)
+    apart = {name: run(name, engine=alone) for name in together["modes"]}
+    once = run("stream", engine=Eye(answer=answer))
+    for name, mode in together["modes"].items():
+        for key in ("accuracy", "timeliness_f1", "event_accuracy", "questions", "layer_share"):
+            assert mode[key] == apart[name][key], (name, key)
+    assert together["modes"]["stream"]["accuracy"] == once["accuracy"]
+    assert len(engine.calls("ask")) == 48 < len(alone.calls("ask"))
+    assert len(engine.calls("encode")) <= 48 < len(alone.calls("encode"))
+
+
+def test_what_is_asked_is_compared_with_asking_always():
+    engine = Eye(answer=answer)
+    result = run("on_change,always", engine=engine)
+    share = result["modes"]["on_change"]["asked_share"]
+    # The noise moves from group to group, and not its mean: a scene is asked about once, and at the
+    # latest every four seconds.
+    asked = sum(len(names) for _, names in engine.calls("ask"))
+    assert 0 < share < 0.5 and result["asked_share"] == share
+    assert result["modes"]["always"]["asked_share"] == 1.0
+    low, high = result["modes"]["on_change"]["asked_share_ci"]
+    assert low <= share <= high
+    assert asked == 96  # on_change first: what it left out, always asked
+    assert result["layer_share"] == 1.0 and "asked_share" not in run("on_change")
+
+
+def test_an_answer_from_memory_takes_the_time_that_it_took():
+    engine = Eye(answer=answer, each_s=0.02)
+    result = run("stream,always", latency="measured", engine=engine)
+    first, second = (result["modes"][name]["questions"]["light"]["age_ms_p50"]
+                     for name in ("stream", "always"))
+    assert len(engine.calls("ask")) == 48 and min(first, second) >= 20.0
+
+
+def test_onsets_are_compared_with_the_events():
+    slow = QUESTIONS.replace("ema: 1.0", "ema: 0.3")
+    recording = ReplaySource("scripted", truth(), frames)
+    play = fast_player(recording, Eye(answer=answer), RuntimeSettings(max_age_s=600.0), (), "none")
+    result = bench_replay(recording, QuestionBook.loads(slow), mode_list.chosen("stream"), play,
+                          frozenset(), latency="none", rounds=50)
+    light = result["questions"]["light"]
+    # A group ends 0.125 s into a scene: the change was in the middle between it and the last one.
+    assert light["onset_error_s"] == light["onset_settled_error_s"] == pytest.approx(0.0, abs=1e-6)
+    assert light["since_error_s"] > 0.3 and light["onsets_told"] == light["events"] == 5
+    assert result["onset_error_s"] == pytest.approx(0.0, abs=1e-6)
+    assert result["onset_error_s_ci"] is not None
 
 
 def test_modes_that_do_not_exist():

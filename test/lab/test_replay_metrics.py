@@ -9,7 +9,6 @@ import pytest
 from vlm_decisions.lab.replay.metrics import (
     AnswerRun,
     Timed,
-    changes,
     credit,
     event_matches,
     readiness,
@@ -89,8 +88,3 @@ def test_readiness_by_hand():
     assert readiness(runs, answers[:1]) == pytest.approx([0.0, 1.0, 0.0])
     assert readiness(runs, []) == [0.0, 0.0, 0.0]
     assert readiness(runs[:1], answers) == [] and readiness([], []) == []
-
-
-def test_changes_keep_the_first():
-    given = [Timed(t, a) for t, a in [(0, "no"), (1, "no"), (2, "yes"), (3, "yes"), (4, "no")]]
-    assert [(c.t_s, c.answer) for c in changes(given)] == [(0, "no"), (2, "yes"), (4, "no")]

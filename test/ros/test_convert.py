@@ -84,7 +84,9 @@ def test_unknown_decision_round_trips():
              needs="a", min_evidence_s=2.5),
     Question("e", "How many?", kind="score", options=("0", "1", "5"), thresholds=(0.5, 2.0)),
     Question("f", "Is there a {}?", kind="any_of", options=("cup", "pen"), bias=0.5),
-    Question("g", "Is it?", smoothing="filter", switch_hz=0.75)])
+    Question("g", "Is it?", smoothing="filter", switch_hz=0.75),
+    Question("h", "Is it?", depth="auto", shallow_depth=4, shallow_margin=1.5, shallow_scale=2.0,
+             shallow_bias=-1.0)])
 def test_question_round_trips(question):
     assert question_from_msg(question_to_msg(question)) == question
 

@@ -19,9 +19,11 @@ def add(what: Commands) -> None:
                       help="through the runtime, as fast as possible, the same each time [default]")
     pace.add_argument("--realtime", action="store_true",
                       help="through the node, over DDS, in real time")
-    replay.add_argument("--modes", default="stream", metavar="M,M",
-                        help="modes: stream, window, recent4, tier1, tier2, "
-                             "no_hysteresis, or all [stream]")
+    replay.add_argument("--modes", metavar="M,M",
+                        help="modes: stream (as the questions are), window, recent4, tier1, tier2, "
+                             "always, on_change, ema, filter, depth_auto, no_hysteresis, "
+                             "or all "
+                             "[stream,always; with --realtime stream]")
     replay.add_argument("--recent", type=count, default=4, metavar="N",
                         help="single frames of the mode recentN [4]")
     replay.add_argument("--latency", choices=("measured", "none"), default="measured",
@@ -59,7 +61,8 @@ def run(options: argparse.Namespace) -> int:
         raise ValueError("--image-range goes with --fast: the node has parameters of its own, "
                          "min_image_value and max_image_value")
     book = QuestionBook.load(questions_path(options.questions))
-    modes = chosen(options.modes, options.recent)
+    modes = chosen(options.modes or ("stream" if options.realtime else "stream,always"),
+                   options.recent)
     settings = RuntimeSettings()
     folders = [resources.share_dir() / "heads"]
     with open_recording(options.recording, options.truth, book, topic=options.topic,

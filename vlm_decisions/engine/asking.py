@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any, Final
 
 import numpy as np
 
-from .arrays import evaluate
+from ..questions import EarlyExit
+from .arrays import Array, evaluate
 from .decoder import Decoder
 from .errors import EngineError, GroupError, QueryError
-from .forward import EMPTY_TREE, Line, check_context, join, run
+from .forward import EMPTY_TREE, NO_EXITS, Exits, Line, check_context, join, run
 from .positions import group_layout, group_span, text_positions
 from .prompt import PromptError, PromptTemplate, QuestionTokens
-from .readout import Query, Readout, read
+from .readout import Query, Readout, early_logits, margin, read, softmax
 from .state import State
 from .tree import Tree, build_tree
 from .vision import VisionGroup
@@ -25,11 +26,12 @@ TREES_KEPT: Final = 64  # sets of questions whose tree is remembered
 
 @dataclass(frozen=True)
 class Questions:
-    """A batch of questions, ready to run: their tokens, packed, and the depth of each."""
+    """A batch of questions, ready to run: their tokens, packed, depths, and where they may stop."""
 
     tokens: tuple[QuestionTokens, ...]
     tree: Tree
     depths: tuple[int, ...]
+    early: tuple[EarlyExit | None, ...] = ()
 
 
 class Asking:
@@ -105,14 +107,25 @@ class Asking:
             if not all(hasattr(query, name) for name in ("text", "options", "depth")):
                 raise QueryError(f"a question must be a Query, not {type(query).__name__}")
         limit = max_depth or self.n_layers
-        depths = tuple(self.check_depth(query.depth, limit) or limit for query in queries)
+        early = tuple(getattr(query, "early", None) for query in queries)
+        depths = tuple(
+            limit if one else self.check_depth(query.depth, limit) or limit
+            for query, one in zip(queries, early)
+        )
+        for one in early:
+            if one and not 1 <= one.depth < limit:
+                raise QueryError(f"an early exit after layer {one.depth}: it must be before the "
+                                 f"last, {limit}")
+            if one and one.weight is not None and len(one.weight) != self.decoder.hidden:
+                raise QueryError(f"a head of {len(one.weight)} weights reads the state of another "
+                                 f"model: this one has {self.decoder.hidden}")
         tokens = tuple(self.question(query, media) for query in queries)
         key = tuple(tuple(question.ids) for question in tokens)
         if key not in self._trees:
             if len(self._trees) >= TREES_KEPT:
                 self._trees.pop(next(iter(self._trees)))
             self._trees[key] = build_tree(key)
-        return Questions(tokens, self._trees[key], depths)
+        return Questions(tokens, self._trees[key], depths, early)
 
     def check_depth(self, depth: int | None, limit: int | None = None) -> int | None:
         """Return ``depth`` if it is None or a number of layers there is, else raise QueryError."""
@@ -140,11 +153,29 @@ class Asking:
             run(self.decoder, state, line)
             evaluate(*state.arrays())
             return []
-        out = run(self.decoder, state, line, questions.tree, questions.depths, trace=hidden)
         answers = [question.answer_ids for question in questions.tokens]
-        return read(
-            self.decoder, out.hidden, answers, questions.depths, out.trace, state.arrays()
-        )
+        exits = NO_EXITS
+        stopped: dict[int, np.ndarray] = {}  # logits of questions that stopped early
+        if any(questions.early):
+
+            def enough(asked: list[int], states: Array) -> list[bool]:
+                found = early_logits(
+                    self.decoder, states, [answers[j] for j in asked],
+                    [questions.early[j] for j in asked])
+                for j, logits in zip(asked, found):
+                    if margin(logits) >= questions.early[j].margin:
+                        stopped[j] = logits
+                return [j in stopped for j in asked]
+
+            exits = Exits(tuple(one.depth if one else 0 for one in questions.early), enough)
+        out = run(self.decoder, state, line, questions.tree, questions.depths, exits=exits,
+                  trace=hidden)
+        readouts = read(self.decoder, out.hidden, answers, out.depths, out.trace, state.arrays())
+        return [
+            replace(one, logits=stopped[j], probabilities=softmax(stopped[j]), calibrated=True)
+            if j in stopped else one
+            for j, one in enumerate(readouts)
+        ]
 
     # ---- lines ---------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ early: questions at their own exit depth, and at the last layer all but the deci
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -55,12 +55,29 @@ class Outcome:
     """What a forward pass gives.
 
     hidden: (N, D) each question's decision state at its depth; trace: per question, the state
-    after each layer (depth, D), when asked for. tokens: rows run through the first layer.
+    after each layer (depth, D), when asked for. tokens: rows run through the first layer. depths:
+    layers that each question used.
     """
 
     hidden: Array | None
     trace: list[Array] | None
     tokens: int
+    depths: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Exits:
+    """Where questions may stop early, and what decides on it.
+
+    depths: per question, the layer after which it may, 0 for none. enough: gets the indices of
+    questions at that layer and their decision states (n, D), and returns which of them stop.
+    """
+
+    depths: tuple[int, ...]
+    enough: Callable[[list[int], Array], Sequence[bool]]
+
+
+NO_EXITS = Exits((), lambda questions, states: ())
 
 
 def join(lines: Sequence[Line]) -> Line:
@@ -98,11 +115,13 @@ def run(
     tree: Tree = EMPTY_TREE,
     depths: Sequence[int] = (),
     *,
+    exits: Exits = NO_EXITS,
     trace: bool = False,
 ) -> Outcome:
     """Append ``line`` to ``state`` and run the questions of ``tree`` to their ``depths``.
 
     depths: layers to run, one per sequence of the tree, each between 1 and the state's layers.
+    exits: where a question may stop before that; one that does not goes on with the same rows.
     The state is changed in place; nothing is evaluated yet. Raises ContextError, StateError.
     """
     state.check(decoder.shapes)
@@ -119,6 +138,7 @@ def run(
     xp = module_of(h)
     layout = make_layout(tree, state.length, commit, cos, sin, xp)
 
+    depths = list(depths)
     live = list(range(len(depths)))  # questions still in the pass, in the order of ``tree``
     hidden: list[Array | None] = [None] * len(depths)
     traces: list[list[Array]] = [[] for _ in depths]
@@ -138,8 +158,15 @@ def run(
         for at, _, deep in line.features:
             if i < len(deep) and want is Want.ALL:
                 h[at : at + deep[i].shape[0]] += xp.asarray(deep[i])
-        if live and (trace or ending):
+        asked = [j for j in live if exits.depths and exits.depths[j] == i + 1 < depths[j]]
+        if live and (trace or ending or asked):
             rows = h[layout.decisions()] if want is Want.ALL else h
+            if asked:
+                at = np.array([live.index(j) for j in asked], np.int32)
+                stops = exits.enough(asked, rows[xp.array(at)])
+                for j in (j for j, stop in zip(asked, stops, strict=True) if stop):
+                    ending.append(j)
+                    depths[j] = i + 1
             for row, j in enumerate(live):
                 if trace:
                     traces[j].append(rows[row])
@@ -165,6 +192,7 @@ def run(
         hidden=xp.stack(hidden) if depths else None,
         trace=[xp.stack(t) for t in traces] if trace else None,
         tokens=tokens,
+        depths=tuple(depths),
     )
 
 

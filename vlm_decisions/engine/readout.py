@@ -7,17 +7,22 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ..questions import EarlyExit
 from .arrays import Array, evaluate, wide
 from .decoder import Decoder
 
 
 @dataclass(frozen=True)
 class Query:
-    """A question to ask: yes/no without options, else a choice; ``depth`` None is full depth."""
+    """A question to ask: yes/no without options, else a choice; ``depth`` None is full depth.
+
+    early: an exit before that, taken where the answer is clear enough there.
+    """
 
     text: str
     options: tuple[str, ...] = ()
     depth: int | None = None
+    early: EarlyExit | None = None
 
 
 @dataclass(frozen=True)
@@ -26,13 +31,15 @@ class Readout:
 
     probabilities, logits: float64 (k,), ordered (yes, no) or as the options; the probabilities are
     the softmax over these answers' logits. depth: language-model layers used. hidden: float32
-    (depth, D), the decision token after each layer, where it was asked for.
+    (depth, D), the decision token after each layer, where it was asked for. calibrated: the logits
+    are those of an early exit, with its calibration.
     """
 
     probabilities: np.ndarray
     logits: np.ndarray
     depth: int
     hidden: np.ndarray | None = field(default=None, repr=False)
+    calibrated: bool = False
 
     @property
     def p(self) -> float:
@@ -69,3 +76,33 @@ def read(
         trace = np.array(wide(traces[i])) if traces is not None else None
         out.append(Readout(softmax(row), row, depths[i], trace))
     return out
+
+
+def early_logits(
+    decoder: Decoder,
+    states: Array,
+    answers: Sequence[Sequence[int]],
+    early: Sequence[EarlyExit],
+) -> list[np.ndarray]:
+    """Return the calibrated logits at early exits, float64 (k,) each, of states (n, D).
+
+    Of yes/no (and of a head) they are (x, 0) with P(yes) = sigmoid(x).
+    """
+    read_out = read(decoder, states, answers, [one.depth for one in early], None)
+    rows = np.array(wide(states)).astype(np.float64)
+    found = []
+    for one, readout, row in zip(early, read_out, rows, strict=True):
+        if one.weight is not None:
+            found.append(np.array([one.scale * float(np.dot(one.weight, row)) + one.bias, 0.0]))
+        elif len(readout.logits) == 2:
+            difference = float(readout.logits[0] - readout.logits[1])
+            found.append(np.array([one.scale * difference + one.bias, 0.0]))
+        else:
+            found.append(one.scale * readout.logits)
+    return found
+
+
+def margin(logits: np.ndarray) -> float:
+    """Return by how much the highest logit leads the next."""
+    second, first = np.sort(logits)[-2:]
+    return float(first - second)

@@ -17,7 +17,7 @@ from vlm_decisions.msg import QuestionArray
 
 from ..decision import Decision
 from ..events import Event
-from ..questions import Question
+from ..questions import AUTO, Question
 
 _NS = 1_000_000_000
 _MAX_NS = 2**31 * _NS - 1
@@ -110,11 +110,14 @@ def question_to_msg(question: Question) -> QuestionMsg:
     return QuestionMsg(
         id=question.id, text=question.text, kind=question.kind, options=list(question.options),
         tier=question.tier, head=question.head or "", rate_hz=question.rate_hz,
-        enter=question.enter, exit=question.exit, ema=question.ema, depth=question.depth or 0,
+        enter=question.enter, exit=question.exit, ema=question.ema,
+        depth=QuestionMsg.DEPTH_AUTO if question.depth == AUTO else question.depth or 0,
         scale=question.scale, bias=question.bias, ask=question.ask, change=question.change,
         refresh_s=question.refresh_s, when=question.when or "", needs=question.needs or "",
         min_evidence_s=question.min_evidence_s, thresholds=list(question.thresholds),
-        smoothing=question.smoothing, switch_hz=question.switch_hz)
+        smoothing=question.smoothing, switch_hz=question.switch_hz,
+        shallow_depth=question.shallow_depth, shallow_margin=question.shallow_margin,
+        shallow_scale=question.shallow_scale, shallow_bias=question.shallow_bias)
 
 
 def question_from_msg(msg: QuestionMsg) -> Question:
@@ -122,11 +125,14 @@ def question_from_msg(msg: QuestionMsg) -> Question:
     return Question(
         id=msg.id, text=msg.text, kind=msg.kind, options=tuple(msg.options), tier=msg.tier,
         head=msg.head or None, rate_hz=msg.rate_hz, enter=msg.enter, exit=msg.exit, ema=msg.ema,
-        depth=msg.depth or None, scale=msg.scale, bias=msg.bias, ask=msg.ask,
+        depth=AUTO if msg.depth == QuestionMsg.DEPTH_AUTO else msg.depth or None,
+        scale=msg.scale, bias=msg.bias, ask=msg.ask,
         change=msg.change, refresh_s=msg.refresh_s, when=msg.when or None,
         needs=msg.needs or None, min_evidence_s=msg.min_evidence_s,
         thresholds=tuple(msg.thresholds),
-        smoothing=msg.smoothing, switch_hz=msg.switch_hz)
+        smoothing=msg.smoothing, switch_hz=msg.switch_hz,
+        shallow_depth=msg.shallow_depth, shallow_margin=msg.shallow_margin,
+        shallow_scale=msg.shallow_scale, shallow_bias=msg.shallow_bias)
 
 
 def questions_to_msg(questions: Iterable[Question], changed_ns: int) -> QuestionArray:

@@ -12,7 +12,11 @@ from .heads import Pooled
 
 
 class ReadoutLike(Protocol):
-    """The engine's answer to one question: logits (k,) in the options' order, layers used."""
+    """The engine's answer to one question: logits (k,) in the options' order, layers used.
+
+    `calibrated` (an engine without early exits has none): the logits are those of an early exit,
+    with its calibration.
+    """
 
     logits: Any
     depth: int
@@ -41,7 +45,7 @@ class StreamLike(Protocol):
         """Append an encoded group whose two frames have these stamps."""
 
     def ask(self, queries: Sequence[Question]) -> Sequence[ReadoutLike]:
-        """Answer all: only `text`, `options` and `depth` of a question are read."""
+        """Answer all: only `text`, `options`, `depth` and `early` are read."""
 
     def reset(self) -> None:
         """Drop all groups."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..decision import TIER_HEADS, TIER_VLM
 from ..frames import NS, Group
-from ..kinds import sigmoid
+from ..kinds import kind_of, sigmoid
 from ..questions import Question, QuestionError
 from .engine_protocol import EngineLike, ReadoutLike, TimedGroup
 from .evidence import Evidence, Result
@@ -106,19 +106,26 @@ class Processor:
 
     def check(self, question: Question) -> None:
         """Raise QuestionError where this model and its heads can never answer a question."""
-        n_layers = self._engine.n_layers
-        if question.depth is not None and question.depth > n_layers:
-            there = f"has layers 1 to {n_layers}" if n_layers else "answers from its last layer"
-            raise QuestionError(
-                f"question '{question.id}': depth {question.depth}: the language model "
-                f"'{self._engine.name}' {there}",
-                "depth",
-            )
+        self._check_depth(question)
         demanded = question.tier == "heads" or question.head is not None
         if demanded and answering_head(question, self._heads) is None:
             raise QuestionError(
                 f"question '{question.id}': {self._no_head(question)}",
                 "tier" if question.head is None else "head",
+            )
+
+    def _check_depth(self, question: Question) -> None:
+        n_layers, early = self._engine.n_layers, question.early
+        field, depth, most = "depth", question.depth, n_layers
+        if early is not None:  # full depth must be deeper
+            field, depth, most = "shallow_depth", early.depth, n_layers - 1
+        if depth is not None and depth > most:
+            there = f"has layers 1 to {n_layers}" if n_layers else "answers from its last layer"
+            before = " and one must be left" if early and n_layers else ""
+            raise QuestionError(
+                f"question '{question.id}': {field} {depth}: the language model "
+                f"'{self._engine.name}' {there}{before}",
+                field,
             )
 
     # -- the steps of a group --------------------------------------------------------------------
@@ -400,7 +407,10 @@ class Processor:
             model=self._engine.name,
         )
         try:
-            probabilities = calibrated(question, readout.logits)
+            if getattr(readout, "calibrated", False):
+                probabilities = kind_of(question).probabilities(readout.logits)
+            else:
+                probabilities = calibrated(question, readout.logits)
         except (TypeError, ValueError) as error:
             return Result(question, evidence, reason=f"the model's output is not valid: {error}")
         if not all(map(math.isfinite, probabilities)):

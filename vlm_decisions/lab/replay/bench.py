@@ -22,7 +22,8 @@ from ...sources.recording import ReplaySource
 from ...sources.truth import Truth
 from .modes import Mode, ModeError
 from .playback import Playback, play_fast
-from .score import ROUNDS, Scorer, truth_line
+from .score import ROUNDS, Effort, Scorer, truth_line
+from .shared import SharedReadouts
 
 LATENCY_MODELS = {
     "measured": "fast: each group was processed when complete; decision times are frame time plus "
@@ -34,6 +35,9 @@ LATENCY_MODELS = {
 }
 
 PLOTTED = ("lines", "ages_by_tier")
+
+#: The mode whose askings the others' are compared with.
+ALWAYS = "always"
 
 Player = Callable[[Mode, QuestionBook], Playback]
 
@@ -51,7 +55,9 @@ def bench_replay(
 ) -> dict[str, Any]:
     """Play the recording in every mode and return the result.
 
-    A mode that cannot be run here is left out, with the reason under its name.
+    A mode that cannot be run here is left out, with the reason under its name. `layer_share`: of
+    the language model's layers, those that askings used; `asked_share`: of the askings of the mode
+    `always`, those of this one, where both were run.
 
     Args:
         recording: with its truth.
@@ -69,6 +75,7 @@ def bench_replay(
     scorer = Scorer(recording.truth, rounds=rounds)
     done: dict[str, Any] = {}
     first: dict[str, Any] | None = None
+    efforts: dict[str, Effort] = {}
     model = ""
     for mode in modes:
         try:
@@ -80,11 +87,19 @@ def bench_replay(
         outcome = play(mode, asked)
         model = outcome.model
         figures = summary(mode, asked, outcome, scorer, recording.truth)
+        efforts[mode.name] = scorer.effort(outcome.decisions, list(asked))
+        figures |= efforts[mode.name].layers(outcome.n_layers)
         first = first or figures
         done[mode.name] = {key: value for key, value in figures.items() if key not in PLOTTED}
         tell(f"{mode.name}: {_headline(done[mode.name])}")
     if first is None:
         raise ModeError("; ".join(f"{name}: {one['left_out']}" for name, one in done.items()))
+    if ALWAYS in efforts:
+        for name, effort in efforts.items():
+            done[name] |= effort.share(efforts[ALWAYS])
+        first |= efforts[next(iter(efforts))].share(efforts[ALWAYS])
+        tell("asked, of what is asked by always: " + ", ".join(
+            f"{name} {done[name]['asked_share']:.3f}" for name in efforts))
     return {
         "source": recording.name,
         "topic": recording.topic,
@@ -106,13 +121,19 @@ def fast_player(
     latency: str,
     progress: Callable[[str, float], None] | None = None,
 ) -> Player:
-    """Return a player that runs in this thread; `progress` gets the mode and seconds played."""
+    """Return a player that runs in this thread; `progress` gets the mode and seconds played.
+
+    Modes that share the model's answers compute each of them once.
+    """
+    shared = SharedReadouts(engine)
+
     def play(mode: Mode, book: QuestionBook) -> Playback:
         told = (lambda seconds: progress(mode.name, seconds)) if progress else None
-        return play_fast(recording.frames(), mode.engine(engine), book,
+        return play_fast(recording.frames(), shared if mode.shares else mode.engine(engine), book,
                          settings=mode.settings(settings),
                          head_paths=head_paths if mode.uses_heads else (), latency=latency,
-                         progress=told)
+                         timer=shared.timer, progress=told)
+
     return play
 
 
@@ -225,7 +246,8 @@ def _headline(result: dict[str, Any]) -> str:
             return f"{name} -"
         return f"{name} {value:.3f}" + (f" [{ci[0]:.3f}, {ci[1]:.3f}]" if ci else "")
 
-    names = ("event_accuracy", "accuracy", "timeliness_f1", "timeliness_f1_at1", "ars")
+    names = ("event_accuracy", "accuracy", "timeliness_f1", "timeliness_f1_at1", "ars",
+             "onset_error_s", "layer_share")
     drops = sum(result["drops"].values())
     return ", ".join([*(shown(name) for name in names), f"tick p50 {result['tick_ms']['p50']} ms",
                       f"drops {drops}", f"overruns {result['overruns']}",

@@ -196,9 +196,3 @@ def readiness(
         late_part = min(1.0, max(0.0, 1 - (t_a - run.end_s) / scale))
         scores.append(float(early_part * late_part))
     return scores
-
-
-def changes(answers: Sequence[Timed]) -> list[Timed]:
-    """Return the first answer, and those that differ from the one before them."""
-    return [answer for index, answer in enumerate(answers)
-            if index == 0 or answer.answer != answers[index - 1].answer]

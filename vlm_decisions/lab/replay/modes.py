@@ -31,6 +31,7 @@ class Mode:
         questions: changes the questions; it also gets the ids of those that have a head.
         engine: changes the engine.
         uses_heads: whether heads are loaded.
+        shares: whether the model's answers are those of other such modes, asked when they may be.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Mode:
     questions: Callable[[QuestionBook, frozenset[str]], QuestionBook]
     engine: Callable[[Any], EngineLike]
     uses_heads: bool = True
+    shares: bool = True
 
 
 def same(value: Any, *_: Any) -> Any:
@@ -73,6 +75,15 @@ def _no_hysteresis(book: QuestionBook, heads: frozenset[str]) -> QuestionBook:
     return _changed(book, lambda q: dataclasses.replace(q, enter=0.5, exit=just_below))
 
 
+def _always(book: QuestionBook, heads: frozenset[str]) -> QuestionBook:
+    return _changed(book, lambda q: dataclasses.replace(
+        q, ask="always", when=None, needs=None, min_evidence_s=0.0))
+
+
+def _set(**changes: Any) -> Callable[[QuestionBook, frozenset[str]], QuestionBook]:
+    return lambda book, heads: _changed(book, lambda q: dataclasses.replace(q, **changes))
+
+
 def _windowed(settings: RuntimeSettings) -> RuntimeSettings:
     return dataclasses.replace(settings, mode="window")
 
@@ -81,11 +92,21 @@ def all_modes(recent: int = RECENT) -> dict[str, Mode]:
     """Return the modes by name; `recent` is the number of frames of the mode recentN."""
     modes = (
         Mode("stream", "running state, heads where there are any", same, same, same),
-        Mode("window", "the last window computed anew for each group", _windowed, same, same),
+        Mode("window", "the last window computed anew for each group", _windowed, same, same,
+             shares=False),
         Mode(f"recent{recent}", f"the last {recent} single frames, one a second, language model "
-             "only", same, _only_vlm, lambda engine: RecentFrames(engine, recent), False),
+             "only", same, _only_vlm, lambda engine: RecentFrames(engine, recent), False, False),
         Mode("tier1", "heads only, the questions that have one", same, _only_heads, same),
         Mode("tier2", "language model only", same, _only_vlm, same, False),
+        Mode("always", "as stream, every question asked at its rate", same, _always, same),
+        Mode("on_change", "as stream, asked where the picture has changed", same,
+             _set(ask="on_change"), same),
+        Mode("ema", "as stream, smoothed by an exponential average", same, _set(smoothing="ema"),
+             same),
+        Mode("filter", "as stream, smoothed by a forward filter", same, _set(smoothing="filter"),
+             same),
+        Mode("depth_auto", "as stream, at a shallow exit where the answer is clear there", same,
+             _set(depth="auto"), same),
         Mode("no_hysteresis", "as stream, yes above 0.5, no below", same, _no_hysteresis, same),
     )
     return {mode.name: mode for mode in modes}

@@ -46,6 +46,7 @@ class Playback:
         wall_s: seconds that playing took.
         heads: names of the heads that were loaded.
         model: name of the model.
+        n_layers: layers of its language model, 0 where that is not known.
     """
 
     decisions: list[Decision] = field(default_factory=list)
@@ -62,6 +63,7 @@ class Playback:
     wall_s: float = 0.0
     heads: tuple[str, ...] = ()
     model: str = ""
+    n_layers: int = 0
 
     @property
     def overruns(self) -> int:
@@ -72,18 +74,18 @@ class Playback:
 class FrameClock:
     """Frame time, set by the player. If `running`, it then advances in real seconds."""
 
-    def __init__(self, running: bool) -> None:
+    def __init__(self, running: bool, timer: Callable[[], float] = time.perf_counter) -> None:
         """Start at 0."""
-        self._running = running
+        self._running, self._timer = running, timer
         self.set(0)
 
     def set(self, now_ns: int) -> None:
         """Set the time to `now_ns`."""
-        self._now_ns, self._since_s = now_ns, time.perf_counter()
+        self._now_ns, self._since_s = now_ns, self._timer()
 
     def __call__(self) -> int:
         """Return the time in nanoseconds."""
-        passed_s = time.perf_counter() - self._since_s if self._running else 0.0
+        passed_s = self._timer() - self._since_s if self._running else 0.0
         return self._now_ns + round(passed_s * NS)
 
 
@@ -95,6 +97,7 @@ def play_fast(
     settings: RuntimeSettings | None = None,
     head_paths: Sequence[Any] = (),
     latency: str = "measured",
+    timer: Callable[[], float] = time.perf_counter,
     progress: Callable[[float], None] | None = None,
 ) -> Playback:
     """Play frames through a runtime in this thread, which must be the engine's own.
@@ -106,6 +109,7 @@ def play_fast(
         settings: of the runtime.
         head_paths: files and folders of heads.
         latency: one of LATENCIES.
+        timer: seconds, for durations.
         progress: gets the seconds of frame time played.
 
     Raises:
@@ -114,8 +118,8 @@ def play_fast(
     if latency not in LATENCIES:
         raise ValueError(f"latency must be one of {', '.join(LATENCIES)}, not {latency!r}")
     outcome = Playback()
-    metered = MeteredEngine(engine)
-    clock = FrameClock(running=latency == "measured")
+    metered = MeteredEngine(engine, timer)
+    clock = FrameClock(latency == "measured", timer)
     events = EventBook(book.events)
 
     def decided(decision: Decision) -> None:
@@ -123,7 +127,8 @@ def play_fast(
         outcome.events.extend(events.update(decision))
 
     runtime = Runtime(lambda: metered, book, on_decision=decided, on_error=outcome.errors.append,
-                      settings=settings, head_paths=head_paths, clock_ns=clock)
+                      settings=settings, head_paths=head_paths, clock_ns=clock,
+                      timer=timer)
     runtime.step()  # loads the model; there is no frame yet
     began_s = time.perf_counter()
     outcome.period_s = 2.0 / runtime.settings.fps
@@ -143,4 +148,5 @@ def play_fast(
     outcome.stage_s, outcome.turns_s = metered.spent_s, metered.turns
     outcome.groups, outcome.dropped = stats.groups, stats.dropped
     outcome.heads, outcome.model = stats.heads, stats.model
+    outcome.n_layers = engine.n_layers
     return outcome

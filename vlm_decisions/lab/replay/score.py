@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...decision import TIER_HEALTH, UNCERTAIN, UNKNOWN, YES, Decision
+from ...decision import TIER_HEALTH, TIER_VLM, UNCERTAIN, UNKNOWN, YES, Decision
 from ...frames import NS
 from ...learn import measures
 from ...questions import Question
@@ -74,6 +74,26 @@ _POOLED = ("event_accuracy", "accuracy", "timeliness_f1", "timeliness_f1_at1",
            "timeliness_f1_edge", "ars", "event_precision", "event_recall")
 
 
+class Effort:
+    """What was asked of the language model, by scene."""
+
+    def __init__(self, asked: np.ndarray, layers: np.ndarray, rounds: int) -> None:
+        """Take askings and the layers that they used, (scenes,) each."""
+        self._asked, self._layers, self._rounds = asked, layers, rounds
+
+    def share(self, of: Effort) -> dict[str, Any]:
+        """Return `asked_share`, of the askings of another run, with its interval."""
+        return self._figure("asked_share", self._asked, of._asked)
+
+    def layers(self, n_layers: int) -> dict[str, Any]:
+        """Return `layer_share` with its interval; None where nothing was asked."""
+        return self._figure("layer_share", self._layers, n_layers * self._asked)
+
+    def _figure(self, name: str, part: np.ndarray, whole: np.ndarray) -> dict[str, Any]:
+        sums = _Sums(len(part), {name: np.stack([part, whole], axis=1)})
+        return sums.report(name, _share, self._rounds)
+
+
 class Scorer:
     """Scores decisions against the truth, on frame time."""
 
@@ -114,9 +134,25 @@ class Scorer:
         for name in _POOLED:
             result.update(pooled.report(name, _FIGURES[name], self._rounds))
         accuracy, ars = result["event_accuracy"], result["ars"]
+        self._onsets(result, [one for row in rows.values() for one in row.pop("onsets")])
         result["effective_accuracy"] = None if None in (accuracy, ars) else accuracy * ars
         result["questions"] = rows
         return result
+
+    def effort(self, decisions: Sequence[Decision], questions: Sequence[Question]) -> Effort:
+        """Return what the language model was asked about the questions with truth."""
+        asked, layers = np.zeros(self.segments), np.zeros(self.segments)
+        ids = {question.id for question in questions}
+        for decision in decisions:
+            if (
+                decision.question_id in ids
+                and decision.tier == TIER_VLM
+                and decision.t_asked_ns == decision.t_end_ns > 0
+                and (span := self.truth.at(decision.question_id, decision.t_end_ns)) is not None
+            ):
+                asked[self._segments[span.scene]] += 1
+                layers[self._segments[span.scene]] += decision.depth
+        return Effort(asked, layers, self._rounds)
 
     # -- one question ----------------------------------------------------------------------------
 
@@ -190,10 +226,22 @@ class Scorer:
 
     def _answers(self, question_id: str, known: Sequence[Decision]) -> list[Timed]:
         """Return the changes of the answer at their decision times, without `uncertain`."""
-        return metrics.changes([
-            Timed(self._since_start_s(d.t_decided_ns), d.answer,
-                  self._segments[self.truth.before(question_id, d.t_end_ns).scene])
-            for d in known if d.answer != UNCERTAIN])
+        return [Timed(self._since_start_s(d.t_decided_ns), d.answer,
+                      self._segments[self.truth.before(question_id, d.t_end_ns).scene])
+                for d, _ in self._changed(known)]
+
+    @staticmethod
+    def _changed(known: Sequence[Decision]) -> list[tuple[Decision, Decision]]:
+        """Return the first and the last decision of each answer, in order, without `uncertain`."""
+        found: list[tuple[Decision, Decision]] = []
+        for decision in known:
+            if decision.answer == UNCERTAIN:
+                continue
+            if found and found[-1][0].answer == decision.answer:
+                found[-1] = found[-1][0], decision
+            else:
+                found.append((decision, decision))
+        return found
 
     def _since_start_s(self, t_ns: int) -> float:
         return (t_ns - self._origin_ns) / NS
@@ -242,6 +290,25 @@ class Scorer:
         segments = [events[number].segment for number, _ in found.pairs]
         self._quantile(row, "event_latency_s", found.late_s, segments, 50)
         row["events"] = len(events)
+        changes = self._changed(known)[1:]
+        row["onsets"] = [(self._since_start_s(first.t_onset_ns) - events[number].t_s,
+                          self._since_start_s(last.t_onset_ns) - events[number].t_s,
+                          self._since_start_s(first.since_ns) - events[number].t_s,
+                          events[number].segment)
+                         for number, index in found.pairs
+                         for first, last in [changes[index]] if first.t_onset_ns]
+        self._onsets(row, row["onsets"])
+
+    def _onsets(self, row: dict[str, Any], found: Sequence[tuple[float, float, float, int]]
+                ) -> None:
+        """Add the median distances of onsets from the events: as told at first, and at last.
+
+        Beside them that of `since`, when the answer was first given.
+        """
+        segments = [segment for *_, segment in found]
+        for k, name in enumerate(("onset_error_s", "onset_settled_error_s", "since_error_s")):
+            self._quantile(row, name, [abs(one[k]) for one in found], segments, 50)
+        row["onsets_told"] = len(found)
 
     def _resampled(self, segments: Sequence[int],
                    of: Callable[[np.ndarray], float | None]) -> list[float] | None:
