@@ -57,6 +57,7 @@ class Decision:
       camera's; `reason`: why it is unknown, `status`: the same in a word, of STATUSES.
     - `t_asked_ns`: frame time of the newest frame that the model itself was asked about. Where an
       answer stands, `t_end_ns` is later: frames compared and found unchanged. 0 where unknown.
+    - `view`: name of the view that was asked about; empty for the only one without a name.
     """
 
     question_id: str
@@ -77,6 +78,7 @@ class Decision:
     reason: str = ""
     status: str = OK
     t_asked_ns: int = 0
+    view: str = ""
     value: float = math.nan
     answers: tuple[str, ...] = ()
 
@@ -118,6 +120,7 @@ class Decision:
             "t_asked": self.t_asked_ns / 1e9,
             "value": _finite(self.value),
             "answers": list(self.answers),
+            "view": self.view,
         }
 
     def to_json(self) -> str:
