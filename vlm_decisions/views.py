@@ -134,7 +134,7 @@ class View:
         if not self.region:
             return image
         x0, y0, x1, y1 = self.box(*image.shape[:2])
-        part = np.ascontiguousarray(image[y0:y1, x0:x1])
+        part = image[y0:y1, x0:x1].copy()
         if len(self.region) > 4:
             part[~_inside(self.region, *image.shape[:2], (x0, y0, x1, y1))] = OUTSIDE
         return part

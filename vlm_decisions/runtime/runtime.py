@@ -566,8 +566,6 @@ class Runtime:
     def _see(self) -> bool:
         """Take a group of each view that has one through vision and Tier 1."""
         now_ns = self._clock_ns()
-        if any(view.turn and view.starves(now_ns) for view in self._views):
-            return False  # there would never be time to ask
         for view in self._views:
             if view.turn and len(view.queue):
                 self._ask(view, skip=True)  # the newer group is asked about instead
