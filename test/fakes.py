@@ -114,10 +114,14 @@ class FakeEngine:
     pixel_budget: int = 4096
     n_layers: int = 4
     n_frames: int = 2
+    token_pixels: int = 8
     log: list[tuple] = field(default_factory=list)
     fail: dict[str, Exception] = field(default_factory=dict)
 
-    def encode(self, frames):
+    def encode_many(self, groups, **sized):
+        return [self.encode(frames, **sized) for frames in groups]
+
+    def encode(self, frames, **sized):
         self._spend("encode", self.encode_s)
         mean = frames[1].reshape(-1, 3).mean(axis=0).astype(np.float32)
         return Vision(mean, mean + 1, sum(1 for entry in self.log if entry[0] == "encode"))

@@ -60,6 +60,7 @@ class Decision:
     - `t_onset_ns`: frame time at which the present answer most likely began in the picture, with
       its standard deviation `t_onset_sd_s` in seconds; it may still move during the next groups.
       Both are 0 where no change was seen: `unknown`, `uncertain`, or so from the first look on.
+    - `view`: name of the view that was asked about; empty for the only one without a name.
     """
 
     question_id: str
@@ -80,6 +81,7 @@ class Decision:
     reason: str = ""
     status: str = OK
     t_asked_ns: int = 0
+    view: str = ""
     value: float = math.nan
     answers: tuple[str, ...] = ()
     t_onset_ns: int = 0
@@ -125,6 +127,7 @@ class Decision:
             "answers": list(self.answers),
             "t_onset": self.t_onset_ns / 1e9,
             "t_onset_sd_s": self.t_onset_sd_s,
+            "view": self.view,
         }
 
     def to_json(self) -> str:

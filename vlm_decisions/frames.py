@@ -258,16 +258,21 @@ class Sampler:
         rewinds = self._order.rewinds
         self.taken = tuple(self._order.push(frame))
         if self._order.rewinds != rewinds:
-            self.epoch += 1
-            self._intervals.clear()
-            self._last = None
-            self.break_segment()
+            self.rewind()
         group = None
         for one in self.taken:  # of two in a row, only one can be the second of a pair
-            group = self._sample(one) or group
+            group = self.sample(one) or group
         return group
 
-    def _sample(self, frame: Frame) -> Group | None:
+    def rewind(self) -> None:
+        """Begin a new epoch: time has gone backwards."""
+        self.epoch += 1
+        self._intervals.clear()
+        self._last = None
+        self.break_segment()
+
+    def sample(self, frame: Frame) -> Group | None:
+        """Process a frame that is in order already; return the group complete now, or None."""
         last, self._last = self._last, frame
         if last is None:
             return self._take(frame, anchor=True)

@@ -29,6 +29,8 @@ from .files.atomic import write_text
 from .files.yaml_records import Record, Shape, YamlRecordError, read_sections, unknown_key
 from .kinds import KINDS, KindError, kind_of, names_of, question_of
 from .texts import comparable, is_visible, normal
+from .views import ALL, View, ViewError, check_new, read_views, views_to_dict
+from .views import SHAPE as VIEW_SHAPE
 
 TIERS = ("auto", "heads", "vlm")
 ASKS = ("always", "on_change")
@@ -46,7 +48,7 @@ _ID = re.compile(r"[a-zA-Z][a-zA-Z0-9]*(_[a-zA-Z0-9]+)*")
 _REORDERS = re.compile("[\u202a-\u202e\u2066-\u2069]")  # what is shown is not what is asked
 _TIER_NUMBERS = {1: "heads", 2: "vlm"}
 _RESERVED_OPTIONS = ("unknown", "uncertain")
-_MEANING = ("id", "text", "kind", "options", "scale", "bias")
+_MEANING = ("id", "text", "kind", "options", "scale", "bias", "view")
 
 
 class QuestionError(ValueError):
@@ -120,6 +122,7 @@ class Question:
         needs: id of a question (or `id[label]` of an any_of) whose `no` makes this one
             meaningless, or None.
         min_evidence_s: how long the picture must have been seen without a cut, in seconds.
+        view: name of the view that it is asked of; empty or `all`: of each.
 
     Raises:
         QuestionError: a field that is not valid.
@@ -151,6 +154,7 @@ class Question:
     shallow_margin: float = 3.0
     shallow_scale: float = 1.0
     shallow_bias: float = 0.0
+    view: str = ""
 
     def __post_init__(self) -> None:
         """Validate every field, and normalise those that can be written in several ways."""
@@ -182,6 +186,8 @@ class Question:
         self._number("refresh_s", 0.0, 3600.0, above=True)
         self._number("min_evidence_s", 0.0, 600.0)
         self._check_conditions()
+        if not isinstance(self.view, str):
+            raise self._error("view", f"must be the name of a view, not {self.view!r}")
         self._number("scale", 0.0, 1000.0, above=True)
         self._number("bias", -1000.0, 1000.0)
         if self.bias != 0.0 and not kind_of(self).has_bias:
@@ -205,6 +211,10 @@ class Question:
         """Ids of the questions that `when` and `needs` name."""
         named = parse_condition(self.when).questions if self.when else ()
         return tuple(dict.fromkeys([*named, *([question_of(self.needs)] if self.needs else [])]))
+
+    def is_of(self, view: str) -> bool:
+        """Return whether it is asked of the view of that name."""
+        return self.view in ("", ALL, view)
 
     def asks_the_same(self, other: Question) -> bool:
         """Return whether probabilities of both mean the same, whatever the rates and thresholds."""
@@ -338,9 +348,10 @@ FIELDS = tuple(field.name for field in dataclasses.fields(Question))
 _OWN = ("id", "text", "kind", "options", "thresholds", "head", "scale", "bias", "implies")
 _DEFAULTS = tuple(name for name in FIELDS if name not in _OWN)
 _SHAPES = {
-    "questions": Shape(FIELDS, texts=("text", "options"), strings=("id", "kind", "head")),
+    "questions": Shape(FIELDS, texts=("text", "options"), strings=("id", "kind", "head", "view")),
     "events": EVENT_SHAPE,
-    "defaults": Shape(_DEFAULTS, single=True),
+    "defaults": Shape(_DEFAULTS, strings=("view",), single=True),
+    "views": VIEW_SHAPE,
 }
 
 
@@ -381,19 +392,28 @@ def questions_path(name: str) -> Path:
 
 
 class QuestionBook:
-    """An ordered set of questions with distinct ids, and the events over their answers.
+    """An ordered set of questions with distinct ids, the views they are asked of, and the events.
 
     A question that an event or another question's condition uses can be neither removed, nor
-    changed so that it cannot give the answers named. Not thread-safe: the owner must serialise
-    access.
+    changed so that it cannot give the answers named; nor can a view be that a question is asked
+    of. Where no view is described there is one, without a name. Not thread-safe: the owner must
+    serialise access.
     """
 
     def __init__(
-        self, questions: Iterable[Question] = (), events: Iterable[EventSpec] = ()
+        self,
+        questions: Iterable[Question] = (),
+        events: Iterable[EventSpec] = (),
+        views: Iterable[View] = (),
     ) -> None:
-        """Create a book of these questions and events. Raises QuestionError."""
+        """Create a book of these questions, events and views. Raises QuestionError."""
         self._questions: dict[str, Question] = {}
         self._events: dict[str, EventSpec] = {}
+        self._views: dict[str, View] = {}
+        for view in views:
+            self._insert_view(view)
+        if not self._views:
+            self._insert_view(View())
         for question in questions:
             self._insert(question)
         self._check_links(self._questions)
@@ -409,9 +429,17 @@ class QuestionBook:
         """Return the events, in the order of the file."""
         return tuple(self._events.values())
 
+    @property
+    def views(self) -> tuple[View, ...]:
+        """Return the views, at least one."""
+        return tuple(self._views.values())
+
     @classmethod
-    def load(cls, path: str | os.PathLike) -> QuestionBook:
-        """Read a YAML file. Raises QuestionError that names the file and, if possible, the line."""
+    def load(cls, path: str | os.PathLike, views: Iterable[View] = ()) -> QuestionBook:
+        """Read a YAML file. Raises QuestionError that names the file and, if possible, the line.
+
+        `views`: those of a file of their own; then the questions' file may not have any.
+        """
         try:
             with open(path, "rb") as file:
                 data = file.read(MAX_FILE_BYTES + 1)
@@ -423,16 +451,27 @@ class QuestionBook:
             text = data.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise QuestionError(f"{path}: not UTF-8 text ({error.reason})") from error
-        return cls.loads(text, source=str(path))
+        return cls.loads(text, str(path), views)
 
     @classmethod
-    def loads(cls, text: str, source: str = "questions") -> QuestionBook:
+    def loads(
+        cls, text: str, source: str = "questions", views: Iterable[View] = ()
+    ) -> QuestionBook:
         """Read YAML text; `source` names it in errors. Raises QuestionError."""
         try:
             sections = read_sections(text, source, _SHAPES)
         except YamlRecordError as error:
             raise QuestionError(str(error)) from error
-        book = cls()
+        views = tuple(views)
+        if views and sections["views"]:
+            line = sections["views"][0].line
+            raise QuestionError(f"{source}:{line}: views are described here and in views_file: "
+                                "one of the two is enough", "views")
+        try:
+            views = views or read_views(sections["views"], source)
+        except ViewError as error:
+            raise QuestionError(str(error), error.field) from error
+        book = cls(views=views)
         defaults = next(iter(sections["defaults"]), Record({}, {}, 0))
         for record in sections["questions"]:
             book._add_record(record, source, defaults)
@@ -456,9 +495,13 @@ class QuestionBook:
         Raises QuestionError if it cannot be written; the old file is then unchanged.
         """
         values: Any = [question.to_dict() for question in self]
+        others: dict[str, Any] = {}
+        if named := [view for view in self.views if view.name]:
+            others["views"] = views_to_dict(named)
         if self._events:
-            events = [event.to_dict() for event in self.events]
-            values = {"questions": values, "events": events}
+            others["events"] = [event.to_dict() for event in self.events]
+        if others:
+            values = {"questions": values, **others}
         text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=96)
         try:
             write_text(path, text)
@@ -500,6 +543,41 @@ class QuestionBook:
         del self._questions[question_id]
         return question
 
+    def add_view(self, view: View) -> None:
+        """Add a view. Raises QuestionError."""
+        if not view.name:
+            raise QuestionError("a view needs a name", "name")
+        self._insert_view(view)
+
+    def _insert_view(self, view: View) -> None:
+        try:
+            check_new(view, self._views.values())
+        except ViewError as error:
+            raise QuestionError(str(error), error.field) from error
+        self._views[view.name] = view
+
+    def remove_view(self, name: str) -> View:
+        """Remove a view and return it. Raises QuestionError: it is not there, in use, the last."""
+        view = self.view(name)
+        users = [question.id for question in self if question.view == name]
+        if users:
+            raise QuestionError(f"view '{name}': {', '.join(users)} asked of it", "view")
+        if len(self._views) == 1:
+            raise QuestionError(f"view '{name}' is the only one", "view")
+        del self._views[name]
+        return view
+
+    def view(self, name: str) -> View:
+        """Return a view. Raises QuestionError if there is none of that name."""
+        if name not in self._views:
+            there = ", ".join(self._views) or "none has a name"
+            raise QuestionError(f"there is no view '{name}' (there are: {there})", "view")
+        return self._views[name]
+
+    def views_of(self, question: Question) -> tuple[View, ...]:
+        """Return the views that a question is asked of."""
+        return tuple(view for view in self.views if question.is_of(view.name))
+
     def get(self, question_id: str) -> Question:
         """Return a question. Raises QuestionError if there is no question of that id."""
         try:
@@ -535,7 +613,7 @@ class QuestionBook:
 
     def copy(self) -> QuestionBook:
         """Return another book with the same questions and events."""
-        return QuestionBook(self, self.events)
+        return QuestionBook(self, self.events, self.views)
 
     def __iter__(self) -> Iterator[Question]:
         """Iterate over the questions in the order in which they were added."""
@@ -554,6 +632,11 @@ class QuestionBook:
     ) -> None:
         """Raise QuestionError where conditions name what is not there, or go round in a circle."""
         for question in [questions[only]] if only else questions.values():
+            if question.view not in ("", ALL, *self._views):
+                there = ", ".join(filter(None, self._views)) or "no view has a name"
+                raise _link_error(
+                    question, "view", f"there is no '{question.view}' (there are: {there})"
+                )
             try:
                 if question.when:
                     parse_condition(question.when).check(questions)

@@ -1,4 +1,4 @@
-"""`depth: auto`: a clear answer stops at a shallow exit; the others go on from what was computed."""
+"""`depth: auto`: a clear answer stops at a shallow exit; the others go on from what there is."""
 
 from __future__ import annotations
 

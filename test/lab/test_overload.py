@@ -4,7 +4,7 @@ import pytest
 from fake_model import FakeModel
 
 from vlm_decisions.lab.bench.overload import bench_overload
-from vlm_decisions.runtime.intake import Intake
+from vlm_decisions.runtime.intake import GroupQueue
 
 pytestmark = pytest.mark.slow
 
@@ -25,13 +25,13 @@ def test_it_reports_ages_and_the_queue():
 
 
 def test_a_queue_without_a_bound_is_seen(monkeypatch):
-    init = Intake.__init__
+    init = GroupQueue.__init__
 
-    def unbounded(self, settings, meter):
-        init(self, settings, meter)
+    def unbounded(self, *arguments):
+        init(self, *arguments)
         self._limit = 10**6
 
-    monkeypatch.setattr(Intake, "__init__", unbounded)
+    monkeypatch.setattr(GroupQueue, "__init__", unbounded)
     result = overload()
     assert result["queue"]["max"] > result["queue"]["bound"]
 

@@ -11,7 +11,8 @@ import pytest
 from vlm_decisions.files import resources
 
 PACKAGE = "vlm_decisions"
-CONTRACT = {"decision", "questions", "kinds", "events", "conditions", "frames", "texts", "listing",
+CONTRACT = {"decision", "questions", "kinds", "events", "conditions", "frames", "views", "texts",
+            "listing",
             "model_scope"}
 #: From the top down; a room may import those below it.
 ROOMS = ["commands", "lab", "ros", "viewer", "learn", "runtime", "sources", "engine", "sim",

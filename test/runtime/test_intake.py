@@ -12,8 +12,9 @@ from vlm_decisions.runtime.statistics import Meter
 
 
 def intake(**settings):
-    meter = Meter(lambda: 0.0)
-    return Intake(RuntimeSettings(**settings), meter), meter
+    settings, meter = RuntimeSettings(**settings), Meter(lambda: 0.0)
+    one = Intake(settings, meter)
+    return one, one.open(settings), meter
 
 
 def feed(one, begin_s, seconds, camera=None, fps=8):
@@ -26,28 +27,28 @@ def feed(one, begin_s, seconds, camera=None, fps=8):
 
 
 def test_groups_come_out_in_order_and_the_oldest_are_dropped():
-    one, meter = intake(queue_groups=3)
+    one, queue, meter = intake(queue_groups=3)
     feed(one, 0, 2)
-    assert len(one) == 3
+    assert len(queue) == 3
     assert meter.dropped() == {"queue": 5}
-    taken = [one.take() for _ in range(4)]
+    taken = [queue.take() for _ in range(4)]
     assert [group.index for group, _, _ in taken[:3]] == [5, 6, 7]
     assert [more for _, _, more in taken] == [True, True, False, False]
     assert taken[3][0] is None
 
 
 def test_the_newest_only():
-    one, meter = intake()
+    one, queue, meter = intake()
     feed(one, 0, 1)
-    group, _, more = one.take(newest_only=True)
+    group, _, more = queue.take(newest_only=True)
     assert (group.index, more) == (3, False)
     assert meter.dropped() == {"catch_up": 3}
 
 
 def test_a_rewind_begins_a_generation_and_empties_the_queue():
-    one, meter = intake()
+    one, queue, meter = intake()
     feed(one, 10, 1)
-    assert (len(one), one.generation) == (4, 0)
+    assert (len(queue), one.generation) == (4, 0)
     camera = Camera()
     one_back = one.push(camera.frame(START_NS + 5 * NS), START_NS + 11 * NS)
     assert (one_back.frame, one_back.reset_reason) == (None, ""), "one stamp proves nothing"
@@ -55,13 +56,13 @@ def test_a_rewind_begins_a_generation_and_empties_the_queue():
     assert back.reset_reason == "image time went backwards"
     assert meter.dropped() == {"reset": 4}
     # Of the new time nothing is lost: the first group is that of the two frames.
-    assert (len(one), one.generation) == (1, 1)
-    group, generation, _ = one.take()
+    assert (len(queue), one.generation) == (1, 1)
+    group, generation, _ = queue.take()
     assert (generation, group.t_start_ns) == (1, START_NS + 5 * NS)
 
 
 def test_image_time_and_clock_going_back_are_told_apart():
-    one, _ = intake()
+    one, queue, _ = intake()
     camera = Camera()
     one.push(camera.frame(START_NS), START_NS)
     one.push(camera.frame(START_NS - 5 * NS), START_NS + NS)
@@ -74,7 +75,7 @@ def test_image_time_and_clock_going_back_are_told_apart():
 
 
 def test_late_frames_have_no_health():
-    one, meter = intake()
+    one, queue, meter = intake()
     camera = Camera()
     for offset_ms in (0, 125, 100, 250):
         arrival = one.push(camera.frame(START_NS + offset_ms * 1_000_000), START_NS)
@@ -83,24 +84,24 @@ def test_late_frames_have_no_health():
 
 
 def test_no_group_holds_a_frame_of_an_unusable_camera():
-    one, meter = intake(queue_groups=64)
+    one, queue, meter = intake(queue_groups=64)
     camera = Camera()
     feed(one, 0, 1, camera)
     camera.cover = 0
     states = feed(one, 1, 2, camera)
     assert states[-1].health.reason == "camera dark and occluded"
-    assert len(one) == 0, "those that waited would be answered too late"
+    assert len(queue) == 0, "those that waited would be answered too late"
     camera.cover = None
     feed(one, 3, 3, camera)
     assert meter.dropped()["unusable"] > 4
-    groups = [one.take()[0] for _ in range(len(one))]
+    groups = [queue.take()[0] for _ in range(len(queue))]
     assert groups
     assert min(frame.image.mean() for group in groups for frame in group.frames) > 50
     assert len({group.segment for group in groups}) == 1
 
 
 def test_a_group_is_there_to_encode_while_tier_0_looks_at_it_and_to_use_only_after_that():
-    one, _ = intake()
+    one, queue, _ = intake()
     camera = Camera()
     one.push(camera.frame(START_NS), START_NS)
     look, seen = one._monitor.update, threading.Event()
@@ -109,10 +110,10 @@ def test_a_group_is_there_to_encode_while_tier_0_looks_at_it_and_to_use_only_aft
     pushing = threading.Thread(target=one.push, args=(camera.frame(stamp_ns), stamp_ns))
     pushing.start()
     with one.changed:
-        assert one.changed.wait_for(lambda: len(one), 10.0)
-    group = one.take()[0]
+        assert one.changed.wait_for(lambda: len(queue), 10.0)
+    group = queue.take()[0]
     told = []
-    asking = threading.Thread(target=lambda: told.append(one.fit(group)))
+    asking = threading.Thread(target=lambda: told.append(queue.fit(group)))
     asking.start()
     asking.join(0.1)
     assert not told, "said before Tier 0 had seen it"
@@ -123,61 +124,61 @@ def test_a_group_is_there_to_encode_while_tier_0_looks_at_it_and_to_use_only_aft
 
 
 def test_what_is_in_work_when_the_camera_becomes_unusable_is_not_fit():
-    one, _ = intake()
+    one, queue, _ = intake()
     camera = Camera()
     look, taken = one._monitor.update, []
 
     def look_late(frame):
-        group, _, _ = one.take()  # the engine is quicker than Tier 0
+        group, _, _ = queue.take()  # the engine is quicker than Tier 0
         if group is not None:
             taken.append(group)
         return look(frame)
 
     one._monitor.update = look_late
     feed(one, 0, 1, camera)
-    assert len(taken) == 4 and all(one.fit(group) for group in taken)
+    assert len(taken) == 4 and all(queue.fit(group) for group in taken)
     camera.cover = 0
     feed(one, 1, 2, camera)
-    assert not any(one.fit(group) for group in taken), "of a window that has ended"
+    assert not any(queue.fit(group) for group in taken), "of a window that has ended"
     camera.cover = None
     before = len(taken)
     feed(one, 3, 3, camera)
-    assert len(taken) > before and all(one.fit(group) for group in taken[before:])
+    assert len(taken) > before and all(queue.fit(group) for group in taken[before:])
 
 
 def test_a_group_that_tier_0_fails_on_is_not_used():
-    one, _ = intake()
+    one, queue, _ = intake()
     camera = Camera()
     one.push(camera.frame(START_NS), START_NS)
     look, taken = one._monitor.update, []
 
     def fail(frame):
-        taken.append(one.take()[0])
+        taken.append(queue.take()[0])
         raise RuntimeError("broken")
 
     one._monitor.update = fail
     with pytest.raises(RuntimeError, match="broken"):
         one.push(camera.frame(START_NS + NS // 8), START_NS + NS // 8)
-    assert not one.fit(taken[0])
+    assert not queue.fit(taken[0])
     one._monitor.update = look
     feed(one, 1, 1, camera)
-    group = one.take()[0]
-    assert one.fit(group) and group.index == 0
+    group = queue.take()[0]
+    assert queue.fit(group) and group.index == 0
 
 
 def test_the_image_rate_is_on_frame_time():
-    one, _ = intake()
+    one, queue, _ = intake()
     assert one.image_rate_hz() == 0.0
     feed(one, 0, 4, fps=30)
     assert abs(one.image_rate_hz() - 30) < 0.01
 
 
 def test_a_pause_is_no_slow_rate():
-    one, _ = intake()
+    one, queue, _ = intake()
     camera = Camera()
     feed(one, 0, 3, camera, fps=15)
     feed(one, 20, 0.2, camera, fps=15)
     assert abs(one.image_rate_hz() - 15) < 0.5
-    slow, _ = intake()
+    slow, _, _ = intake()
     feed(slow, 0, 20, fps=0.5)
     assert abs(slow.image_rate_hz() - 0.5) < 0.01

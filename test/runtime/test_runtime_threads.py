@@ -333,7 +333,7 @@ def test_a_group_is_encoded_while_tier_0_looks_and_answered_only_after_that(live
     one = live()
     one.runtime.start()
     one.runtime.wait_ready(WAIT_S)
-    monitor = one.runtime._intake._monitor
+    monitor = one.runtime._views[0].intake._monitor
     look, seen = monitor.update, threading.Event()
 
     def look_late(frame):
@@ -356,14 +356,14 @@ def test_nothing_is_made_of_a_group_that_tier_0_refuses(live):
     one = live()
     one.runtime.start()
     one.runtime.wait_ready(WAIT_S)
-    intake = one.runtime._intake
-    fit = intake.fit
-    intake.fit = lambda group: fit(group) and False
+    queue = one.runtime._views[0].queue
+    fit = queue.fit
+    queue.fit = lambda group: fit(group) and False
     one.push(6)
     assert one.runtime.wait_idle(WAIT_S)
     assert one.engine.calls("encode") and not one.engine.calls("pass")
     assert not any(map(answered, one.decisions))
     assert one.runtime.stats().dropped["unusable"] == len(one.engine.calls("encode"))
-    intake.fit = fit
+    queue.fit = fit
     one.push(4)
     one.wait_for(answered)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import mlx.core as mx
@@ -164,13 +165,27 @@ class Engine(Asking):
 
     # ---- seeing --------------------------------------------------------------------------------
 
-    def encode(self, frames: Sequence[np.ndarray]) -> VisionGroup:
-        """Encode one group of two uint8 RGB frames (H, W, 3) of one size; raises FrameError."""
-        return self.vision.encode([frames])[0]
+    @property
+    def token_pixels(self) -> int:
+        """Pixels along one side of a visual token."""
+        return self.settings.factor
 
-    def encode_many(self, groups: Sequence[Sequence[np.ndarray]]) -> list[VisionGroup]:
+    def encode(
+        self, frames: Sequence[np.ndarray], *, pixel_budget: int | None = None
+    ) -> VisionGroup:
+        """Encode one group of two uint8 RGB frames (H, W, 3) of one size; raises FrameError.
+
+        pixel_budget: most pixels of a frame (None: the engine's). Below one token: CheckpointError.
+        """
+        return self.encode_many([frames], pixel_budget=pixel_budget)[0]
+
+    def encode_many(
+        self, groups: Sequence[Sequence[np.ndarray]], *, pixel_budget: int | None = None
+    ) -> list[VisionGroup]:
         """Encode several groups of the same frame size in one batch."""
-        return self.vision.encode(groups)
+        if pixel_budget is None:
+            return self.vision.encode(groups)
+        return self.vision.encode(groups, replace(self.settings, pixel_budget=pixel_budget))
 
     def stream(
         self,

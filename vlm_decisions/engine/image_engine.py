@@ -53,6 +53,7 @@ class ImageEngine:
 
     n_frames = 1
     n_layers = 0
+    token_pixels = 1  # its own processor enlarges what is small
     checked = None
 
     def __init__(
@@ -114,15 +115,26 @@ class ImageEngine:
             self.ask(self.encode([blank]), queries)
             self.tick_s = time.perf_counter() - began
 
-    def encode(self, frames: Sequence[np.ndarray]) -> ImageGroup:
-        """Encode one image, the last of ``frames``: uint8 RGB (H, W, 3); raises FrameError."""
+    def encode(
+        self, frames: Sequence[np.ndarray], *, pixel_budget: int | None = None
+    ) -> ImageGroup:
+        """Encode one image, the last of ``frames``: uint8 RGB (H, W, 3); raises FrameError.
+
+        pixel_budget: most pixels of the image (None: the engine's).
+        """
         from mlx_vlm.models.d1.prompt import cap_pixels
         from PIL import Image
 
         image = Image.fromarray(np.ascontiguousarray(check_frame(frames[-1])))
-        seen = self._decisions.see(cap_pixels(image, self.pixel_budget))
+        seen = self._decisions.see(cap_pixels(image, pixel_budget or self.pixel_budget))
         features = np.array(seen.features.astype(mx.float32))
         return ImageGroup(seen, features.mean(axis=0), features.max(axis=0), self.fingerprint)
+
+    def encode_many(
+        self, groups: Sequence[Sequence[np.ndarray]], *, pixel_budget: int | None = None
+    ) -> list[ImageGroup]:
+        """Encode several groups, one by one."""
+        return [self.encode(frames, pixel_budget=pixel_budget) for frames in groups]
 
     def tokens(self, query: Any) -> int:
         """Return how many tokens a question has; raises QueryError."""

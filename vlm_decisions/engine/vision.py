@@ -66,11 +66,17 @@ class VisionEncoder:
         self.xp, self.dtype = module_of(weight), weight.dtype
         self._tables: dict[tuple[int, int], _Tables] = {}
 
-    def encode(self, groups: Sequence[Sequence[np.ndarray]]) -> list[VisionGroup]:
-        """Encode groups of two uint8 RGB frames (H, W, 3), all of one size; raises FrameError."""
+    def encode(
+        self, groups: Sequence[Sequence[np.ndarray]], settings: PixelSettings | None = None
+    ) -> list[VisionGroup]:
+        """Encode groups of two uint8 RGB frames (H, W, 3), all of one size; raises FrameError.
+
+        settings: of the pixels, if not the encoder's own.
+        """
         if not groups:
             return []
-        cut = [patches(group, self.settings) for group in groups]
+        settings = settings or self.settings
+        cut = [patches(group, settings) for group in groups]
         grid = cut[0][1]
         if any(other != grid for _, other in cut):
             raise FrameError("groups of one batch must have frames of one size")

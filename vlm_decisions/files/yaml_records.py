@@ -40,6 +40,7 @@ class Shape:
         tables: keys that hold a mapping of names to literals, or to lists of them.
         nested: keys that hold a list of records of their own.
         single: as a section, it is one record instead of a list of them.
+        name: key that a section may give as a mapping's key, so of names to records; empty: none.
     """
 
     known: tuple[str, ...]
@@ -49,6 +50,7 @@ class Shape:
     tables: tuple[str, ...] = ()
     nested: Mapping[str, Shape] = field(default_factory=dict)
     single: bool = False
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -90,8 +92,7 @@ def read_sections(
     reader = _RecordReader(text, source)
     nodes = reader.sections(root, shapes)
     return {
-        name: [reader.record(node, shape) for node in reader.items(nodes.get(name), name, shape)]
-        for name, shape in shapes.items()
+        name: reader.section(nodes.get(name), name, shape) for name, shape in shapes.items()
     }
 
 
@@ -143,13 +144,25 @@ class _RecordReader:
             found[key.value] = value
         return found
 
-    def items(
-        self, node: yaml.Node | None, what: str, shape: Shape | None = None
-    ) -> list[yaml.Node]:
+    def section(self, node: yaml.Node | None, what: str, shape: Shape) -> list[Record]:
+        if shape.single:
+            return [] if node is None or _is_null(node) else [self.record(node, shape)]
+        if not shape.name or not isinstance(node, yaml.MappingNode):
+            return [self.record(item, shape) for item in self.items(node, what)]
+        records = []
+        for key, value in node.value:
+            inner = yaml.MappingNode(value.tag, [], value.start_mark) if _is_null(value) else value
+            record = self.record(inner, shape)
+            if shape.name in record.values:
+                raise self._error(value, f"'{key.value}' has a {shape.name} already: its key")
+            record.values[shape.name] = self._value(key, shape.name, shape, 0)
+            record.lines[shape.name] = _line(key.start_mark)
+            records.append(Record(record.values, record.lines, _line(key.start_mark)))
+        return records
+
+    def items(self, node: yaml.Node | None, what: str) -> list[yaml.Node]:
         if node is None or _is_null(node):
             return []
-        if shape is not None and shape.single:
-            return [node]
         if not isinstance(node, yaml.SequenceNode):
             raise self._error(node, f"must hold a list of {what}")
         return node.value

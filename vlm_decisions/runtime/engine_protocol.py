@@ -65,9 +65,18 @@ class EngineLike(Protocol):
     pixel_budget: int
     n_layers: int  # of the language model: the greatest depth of a question; 0: there is no choice
     n_frames: int  # of the two of a group, that it sees: 2, or 1 for the newest alone
+    token_pixels: int  # of a side of a visual token
 
-    def encode(self, frames: Sequence[np.ndarray]) -> Pooled:
-        """Encode these uint8 RGB images of a group, its newest last."""
+    def encode(self, frames: Sequence[np.ndarray], *, pixel_budget: int | None = None) -> Pooled:
+        """Encode these uint8 RGB images of a group, its newest last.
+
+        `pixel_budget`: another than its own.
+        """
+
+    def encode_many(
+        self, groups: Sequence[Sequence[np.ndarray]], *, pixel_budget: int | None = None
+    ) -> Sequence[Pooled]:
+        """Encode several groups of one size of image in one batch."""
 
     def tokens(self, query: Question) -> int:
         """Return how many tokens a question has; from any thread."""

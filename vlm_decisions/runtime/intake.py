@@ -1,4 +1,4 @@
-"""The input side: camera health, sampling, and the bounded queue of groups."""
+"""The input side: camera health, sampling, and the bounded queues of groups."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
-from ..frames import NS, Frame, Group, Sampler
+from ..frames import NS, Frame, Group, Sampler, StampOrder
 from .health import HealthMonitor, HealthState
 from .settings import RuntimeSettings
 from .statistics import Meter
@@ -46,39 +46,46 @@ class Arrival:
 
 
 class Intake:
-    """Frames in, groups out, oldest dropped first. Thread-safe.
+    """The frames of one camera: their order, its health, and the queues of those that sample it.
 
     `generation` counts the runs of frame time: it changes when image time or the clock goes
     backwards, and earlier evidence is then invalid. `changed` is the condition to
-    wait on; it is notified when a group is queued.
+    wait on; it is notified when a group is queued. Thread-safe.
 
     A group is queued before its newest frame has been through Tier 0, so that the vision encoder
     need not wait for that; nothing may be made of its features before `fit` says so.
     """
 
-    def __init__(self, settings: RuntimeSettings, meter: Meter) -> None:
-        """Start empty."""
-        lock = threading.RLock()
-        self.changed = threading.Condition(lock)
-        self._looked = threading.Condition(lock)  # Tier 0 is done with a frame
+    def __init__(
+        self, settings: RuntimeSettings, meter: Meter, changed: threading.Condition | None = None
+    ) -> None:
+        """Start empty. `changed`: shared with other cameras that the same thread waits for."""
+        self.changed = changed or threading.Condition(threading.RLock())
+        self._looked = threading.Condition(threading.Lock())  # Tier 0 is done with a frame
         self.generation = 0
         self._pushing = threading.RLock()  # frames one by one; taken before `changed`
         self._looking_at: tuple[Frame, ...] = ()  # what Tier 0 has not spoken about yet
-        self._unfit_segment = -1  # no group of it or an older one may be used any more
-        self._limit = settings.queue_groups
         self._meter = meter
-        self._sampler = Sampler(settings.fps, settings.jitter_s)
+        self._order = StampOrder(1.0 / settings.fps, settings.jitter_s)
         self._monitor = HealthMonitor()
-        self._queue: deque[tuple[Group, int, float]] = deque()  # with generation and timer
+        self._queues: tuple[GroupQueue, ...] = ()
         self._clock_last_ns: int | None = None
         self._recent: deque[tuple[int, tuple[int, int], str]] = deque(maxlen=RECENT_FRAMES)
 
-    def __len__(self) -> int:
-        """Return how many groups wait."""
-        return len(self._queue)
+    def open(self, settings: RuntimeSettings, meter: Meter | None = None) -> GroupQueue:
+        """Return a new queue of groups, sampled as the settings say."""
+        queue = GroupQueue(settings, meter or self._meter, self)
+        with self._pushing, self.changed:
+            self._queues = (*self._queues, queue)
+        return queue
+
+    def close(self, queue: GroupQueue) -> None:
+        """Take a queue out."""
+        with self._pushing, self.changed:
+            self._queues = tuple(one for one in self._queues if one is not queue)
 
     def push(self, frame: Frame, now_ns: int) -> Arrival:
-        """Take a frame that arrived at `now_ns`: order, Tier 0, sampling, queue."""
+        """Take a frame that arrived at `now_ns`: order, Tier 0, sampling, queues."""
         began_s = self._meter.timer()
         with self._pushing:
             usable, seen = self._monitor.usable, False
@@ -86,48 +93,45 @@ class Intake:
                 with self.changed:
                     reason = self.note_clock(now_ns)
                     self._meter.count("frames")
-                    epoch = self._sampler.epoch
-                    group = self._sample(frame)
-                    taken = self._looking_at = self._sampler.taken
-                    if self._sampler.epoch != epoch:
+                    rewinds = self._order.rewinds
+                    taken = self._looking_at = self._ordered(frame)
+                    if self._order.rewinds != rewinds:
                         reason = "image time went backwards"
                         self._begin_generation()
+                        for queue in self._queues:
+                            queue.sampler.rewind()
                     usable = self._monitor.usable
                     for one in taken:
                         self._recent.append((one.stamp_ns, one.size, one.frame_id))
-                    if group is not None:
-                        self._enqueue(group, began_s)
+                    for queue in self._queues:
+                        queue.feed(taken, usable, began_s)
                 with self._meter.stage("health"):
                     for one in taken:
                         self._monitor.update(one)
                 seen = True
             finally:
                 with self.changed:
-                    self._looking_at = ()
                     if not seen or self._monitor.usable != usable:
-                        self._end_segment()
-                    self._looked.notify_all()
+                        for queue in self._queues:
+                            queue.end_segment()
+                    with self._looked:
+                        self._looking_at = ()
+                        self._looked.notify_all()
             if not taken:
                 return Arrival(None, None, reason, "image stamps do not advance")
             return Arrival(taken[-1], self._monitor.state(), reason)
 
-    def _sample(self, frame: Frame) -> Group | None:
-        sampler = self._sampler
-        late, ahead = sampler.late, sampler.ahead
-        group = sampler.push(frame)
-        self._meter.drop("late", sampler.late - late)
-        self._meter.drop("ahead", sampler.ahead - ahead)
-        return group
+    def _ordered(self, frame: Frame) -> tuple[Frame, ...]:
+        late, ahead = self._order.late, self._order.ahead
+        taken = tuple(self._order.push(frame))
+        self._meter.drop("late", self._order.late - late)
+        self._meter.drop("ahead", self._order.ahead - ahead)
+        return taken
 
-    def fit(self, group: Group) -> bool:
-        """Wait until Tier 0 has seen all of a group taken; return whether it may be used.
-
-        It may not where one of its frames, or one since, made the camera unusable.
-        """
-        with self.changed:
-            newest = group.frames[-1]
-            self._looked.wait_for(lambda: all(one is not newest for one in self._looking_at))
-            return group.segment > self._unfit_segment
+    def wait_seen(self, frame: Frame) -> None:
+        """Wait until Tier 0 has seen a frame."""
+        with self._looked:
+            self._looked.wait_for(lambda: all(one is not frame for one in self._looking_at))
 
     def note_clock(self, now_ns: int) -> str:
         """Return why to forget all answers if the clock began or stepped back, else empty."""
@@ -146,22 +150,9 @@ class Intake:
         """Forget frames and groups; begin a new generation."""
         with self._pushing, self.changed:
             self._begin_generation()
-            self._sampler.reset()
-
-    def take(self, newest_only: bool = False) -> tuple[Group | None, int, bool]:
-        """Return the next group (None if none waits), its generation, and whether more wait.
-
-        `newest_only` drops those that wait before the newest.
-        """
-        with self.changed:
-            while newest_only and len(self._queue) > 1:
-                self._queue.popleft()
-                self._meter.drop("catch_up")
-            if not self._queue:
-                return None, self.generation, False
-            group, generation, queued_s = self._queue.popleft()
-            self._meter.note("wait", self._meter.timer() - queued_s)
-            return group, generation, bool(self._queue)
+            self._order.reset()
+            for queue in self._queues:
+                queue.sampler.reset()
 
     def image_rate_hz(self, silent_s: float = 0.0) -> float:
         """Return frames per second of frame time, over the last 30; 0 before the second.
@@ -190,40 +181,96 @@ class Intake:
             return "images of several sizes come in turn: " + _listed(shown)
         return ""
 
-    def breaks(self) -> dict[str, int]:
-        """Return how often windows were broken off by the images, by cause."""
-        with self.changed:
-            sampler = self._sampler
-            return {"gaps": sampler.gaps, "resized": sampler.resized,
-                    "switched": sampler.switched, "rewinds": sampler.rewinds}
+    def rewinds(self) -> int:
+        """Return how often image time went backwards."""
+        return self._order.rewinds
 
     def _begin_generation(self) -> None:
         self.generation += 1
         self._monitor.reset()
         self._recent.clear()
-        self._meter.drop("reset", len(self._queue))
-        self._queue.clear()
+        for queue in self._queues:
+            queue.clear("reset")
 
-    def _end_segment(self) -> None:
+
+class GroupQueue:
+    """The groups of one view that wait, oldest dropped first. Thread-safe."""
+
+    def __init__(self, settings: RuntimeSettings, meter: Meter, intake: Intake) -> None:
+        """Belong to an intake, which feeds it."""
+        self.sampler = Sampler(settings.fps, settings.jitter_s)
+        self._intake = intake
+        self._changed = intake.changed
+        self._limit = settings.queue_groups
+        self._meter = meter
+        self._unfit_segment = -1  # no group of it or an older one may be used any more
+        self._waiting: deque[tuple[Group, int, float]] = deque()  # with generation and timer
+
+    def __len__(self) -> int:
+        """Return how many groups wait."""
+        return len(self._waiting)
+
+    def feed(self, frames: Iterable[Frame], usable: bool, began_s: float) -> None:
+        """Sample frames in order; under `changed`. `began_s`: when they arrived."""
+        for frame in frames:
+            group = self.sampler.sample(frame)
+            if group is not None and not usable:
+                self._meter.drop("unusable")
+            elif group is not None:
+                self._enqueue(group, began_s)
+
+    def fit(self, group: Group) -> bool:
+        """Wait until Tier 0 has seen all of a group taken; return whether it may be used.
+
+        It may not where one of its frames, or one since, made the camera unusable.
+        """
+        self._intake.wait_seen(group.frames[-1])
+        with self._changed:
+            return group.segment > self._unfit_segment
+
+    def take(self, newest_only: bool = False) -> tuple[Group | None, int, bool]:
+        """Return the next group (None if none waits), its generation, and whether more wait.
+
+        `newest_only` drops those that wait before the newest.
+        """
+        with self._changed:
+            while newest_only and len(self._waiting) > 1:
+                self._waiting.popleft()
+                self._meter.drop("catch_up")
+            if not self._waiting:
+                return None, self._intake.generation, False
+            group, generation, queued_s = self._waiting.popleft()
+            self._meter.note("wait", self._meter.timer() - queued_s)
+            return group, generation, bool(self._waiting)
+
+    def breaks(self) -> dict[str, int]:
+        """Return how often windows were broken off by the images, by cause."""
+        with self._changed:
+            sampler = self.sampler
+            return {"gaps": sampler.gaps, "resized": sampler.resized,
+                    "switched": sampler.switched, "rewinds": self._intake.rewinds()}
+
+    def clear(self, cause: str) -> None:
+        """Drop the groups that wait."""
+        self._meter.drop(cause, len(self._waiting))
+        self._waiting.clear()
+
+    def end_segment(self) -> None:
         """Unusable frames have no place in a window, before or after."""
-        self._unfit_segment = self._sampler.segment
-        self._sampler.break_segment()
-        self._meter.drop("unusable", len(self._queue))
-        self._queue.clear()
+        self._unfit_segment = self.sampler.segment
+        self.sampler.break_segment()
+        self.clear("unusable")
 
     def _enqueue(self, group: Group, began_s: float) -> None:
-        if not self._monitor.usable:
-            self._meter.drop("unusable")
-            return
         self._meter.count("groups")
-        if len(self._queue) >= self._limit:
+        if len(self._waiting) >= self._limit:
             # The worker sees from the group's index that the window is not contiguous any more.
-            self._queue.popleft()
+            self._waiting.popleft()
             self._meter.drop("queue")
         now_s = self._meter.timer()
         self._meter.note("intake", now_s - began_s)
-        self._queue.append((group, self.generation, now_s))
-        self.changed.notify_all()
+        self._waiting.append((group, self._intake.generation, now_s))
+        self._changed.notify_all()
 
 
 def _changes(values: Sequence[object]) -> int:

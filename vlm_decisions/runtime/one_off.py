@@ -13,9 +13,10 @@ from ..questions import Question
 
 @dataclass(frozen=True, eq=False)
 class OneOff:
-    """A question about now; its answer is the future's result."""
+    """A question about what a view shows now; its answer is the future's result."""
 
     question: Question
+    view: str = ""
     future: Future[Decision] = field(default_factory=Future)
 
     def settle(self, decision: Decision) -> None:
@@ -37,9 +38,9 @@ class OneOffs:
         self._changed = changed
         self._queue: deque[OneOff] = deque()
 
-    def put(self, question: Question) -> Future[Decision]:
+    def put(self, question: Question, view: str = "") -> Future[Decision]:
         """Let a question wait; return its future."""
-        one = OneOff(question)
+        one = OneOff(question, view)
         with self._changed:
             self._queue.append(one)
             self.waiting = True

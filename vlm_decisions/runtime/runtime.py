@@ -1,4 +1,4 @@
-"""Frames in, decisions out: the queue, the engine thread, and the standing questions.
+"""Frames in, decisions out: the views, the engine thread, and the standing questions.
 
 Needs neither ROS nor MLX to be imported: the engine, the clock and the listeners are passed in.
 """
@@ -11,40 +11,36 @@ import sys
 import threading
 import time
 import traceback
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 from ..decision import FAULT, NO_IMAGE, OK, STALE, UNKNOWN, Decision
-from ..frames import NS, Frame, Group
+from ..frames import Frame
 from ..questions import Question, QuestionBook, QuestionError
+from ..views import View, ViewError
+from .encoding import Encoding
 from .engine_protocol import EngineLike
 from .evidence import Result
-from .gate import Gate
-from .heads import load_heads
+from .heads import Head, load_heads
 from .intake import Intake
 from .one_off import OneOffs
-from .scheduler import Cost, Scheduler
+from .scheduler import Cost
 from .settings import RuntimeSettings
 from .smoothing import decide, no_answer
 from .statistics import Meter, RuntimeStats
 from .threads import leave_thread
-from .tick import Encoded, Processor, Work
-from .withhold import withheld
+from .tick import Work
+from .view_state import ViewState
 
 #: Longest turn of one thread of the interpreter while another waits, seconds.
 SWITCH_S = 0.0001
 
 #: Pieces of dead-time work after one group; more than any stream has.
 MAX_IDLE_PIECES = 64
-
-#: A lack of time is told for so long, seconds.
-OVERLOAD_S = 5.0
-
-#: Backlogs within OVERLOAD_S from which on the machine is too slow.
-BACKLOGS = 3
 
 Listener = Callable[[Decision], None]
 
@@ -61,9 +57,12 @@ class Runtime:
     samples, and lets the engine go. Listeners are called from the engine's, the pushing and the
     checking thread, decisions one at a time and in order; they may call back, except `ask`.
 
-    Each group goes: vision, Tier 1, append, Tier 2. While groups wait, Tier 2 is skipped; when its
-    last evidence is half of `max_age_s` old, those waiting are dropped but for the newest, so that
-    it gets its turn before answers expire (`catch_up` in the statistics).
+    Each group goes: vision, Tier 1, append, Tier 2. All views that have a group are seen to first
+    (vision, Tier 1); then the view is asked about (Tier 2) whose answers would otherwise be oldest
+    against its `max_age_s`, by priority. While groups of a view wait, its Tier 2 is skipped; when
+    its last evidence is half of `max_age_s` old, those waiting are dropped but for the newest, so
+    that it gets its turn before answers expire (`catch_up` in the statistics). Without views in
+    the book there is one, without a name.
     """
 
     def __init__(
@@ -89,34 +88,33 @@ class Runtime:
         self._clock_ns = clock_ns
         self._tell = on_error or (lambda message: None)
         self._listeners: tuple[Listener, ...] = () if on_decision is None else (on_decision,)
-        # Guards the gate, the book and the listeners, and is held while decisions are published:
-        # one at a time, in order. Taken before the intake's.
+        # Guards the gates, the book and the listeners, and is held while decisions are published:
+        # one at a time, in order. Taken before the intakes'.
         self._lock = threading.RLock()
         self._book = book
-        self._standing = {question.id: question for question in book}  # read without the lock
+        self._standing: dict[str, Question] = {}  # read without the lock
 
         self._meter = Meter(timer)
-        self._intake = Intake(self.settings, self._meter)
-        self._gate = Gate(self.settings)
-        self._scheduler = Scheduler(self.settings.tolerance_s)
-        self._one_offs = OneOffs(self._intake.changed)
+        self._changed = threading.Condition(threading.RLock())  # there is something to do
+        self._one_offs = OneOffs(self._changed)
+        self._intakes: dict[tuple[str, str], Intake] = {}  # by camera
+        self._views: tuple[ViewState, ...] = ()
+        for view in book.views:
+            self._open(view)
+        self._book_changed()
 
         self._engine_factory = engine_factory
+        self._engine: EngineLike | None = None
+        self._encoding: Encoding | None = None
         self._head_paths = tuple(head_paths)
-        self._processor: Processor | None = None
-        self._model = ""
-        self._heads: tuple[str, ...] = ()
+        self._heads: dict[int | None, list[Head]] = {}  # by a view's pixel budget
         self._heads_refused: dict[str, str] = {}
-        self._generation = 0  # of frame time, that the processor's window belongs to
-        self._put_off = False
-        self._overloaded_ns: int | None = None  # t_end of the last group not all was asked about
-        self._backlogs: deque[int] = deque(maxlen=BACKLOGS)  # t_end where each of the last began
-        self._asked_ns = 0  # t_end of the last group whose Tier 2 was not put off
+        self._model = ""
 
         self._thread: threading.Thread | None = None
         self._ready = threading.Event()
         self._load_error: BaseException | None = None
-        self._busy = False  # a turn is under way; this and the next under the intake's condition
+        self._busy = False  # a turn is under way; this and the next under the condition
         self._stopping = False
 
     # -- decisions -------------------------------------------------------------------------------
@@ -136,11 +134,13 @@ class Runtime:
 
         return end
 
-    def _publish(self, decisions: Iterable[Decision]) -> None:
+    def _publish(self, view: ViewState, decisions: Iterable[Decision]) -> None:
         """Hand decisions to the listeners; under the lock."""
         for decision in decisions:
+            if view.name:
+                decision = replace(decision, view=view.name)
             known = decision.answer != UNKNOWN
-            self._meter.published(decision.tier, decision.age_s if known else None)
+            view.meter.published(decision.tier, decision.age_s if known else None)
             for listener in self._listeners:
                 try:
                     listener(decision)
@@ -154,30 +154,32 @@ class Runtime:
 
     # -- frames ----------------------------------------------------------------------------------
 
-    def push(self, frame: Frame) -> None:
-        """Take a camera frame: Tier 0, sampling, queue. Returns at once; thread-safe."""
+    def push(self, frame: Frame, camera: tuple[str, str] | None = None) -> None:
+        """Take a frame: Tier 0, sampling, queues. Returns at once; thread-safe.
+
+        `camera`: whose it is, see View.camera; may be left out where there is one.
+        """
         now_ns = self._clock_ns()
-        arrival = self._intake.push(frame, now_ns)
+        intake, views = self._of_camera(camera)
+        arrival = intake.push(frame, now_ns)
         with self._lock:
-            if arrival.reset_reason:
-                self._reset(arrival.reset_reason, now_ns, arrival.frame)
-            if arrival.frame is None:
-                self._gate.refused(arrival.refusal, now_ns)
-            else:
+            for view in views:
+                if arrival.reset_reason:
+                    self._reset(view, arrival.reset_reason, now_ns, arrival.frame)
+                if arrival.frame is None:
+                    view.gate.refused(arrival.refusal, now_ns)
+                    continue
+                note = intake.mixture() or view.overload(now_ns)
                 self._publish(
-                    self._gate.image(
-                        arrival.frame,
-                        arrival.health,
-                        self._intake.mixture() or self._overload(now_ns),
-                        self.questions(),
-                        now_ns,
-                    )
+                    view,
+                    view.gate.image(arrival.frame, arrival.health, note, view.questions, now_ns),
                 )
 
-    def refuse(self, reason: str) -> None:
+    def refuse(self, reason: str, camera: tuple[str, str] | None = None) -> None:
         """Note that an image arrived and cannot be used, to be told where no other arrives."""
         with self._lock:
-            self._gate.refused(reason, self._clock_ns())
+            for view in self._of_camera(camera)[1]:
+                view.gate.refused(reason, self._clock_ns())
 
     def check_freshness(self, now_ns: int | None = None) -> None:
         """Publish `unknown` for every question that has no fresh answer. Call a few times a second.
@@ -185,21 +187,75 @@ class Runtime:
         `now_ns`: the present, if not read from the clock.
         """
         now_ns = self._clock_ns() if now_ns is None else now_ns
-        reset_reason = self._intake.note_clock(now_ns)
-        with self._lock:
-            if reset_reason:
-                self._reset(reset_reason, now_ns)
-            else:
-                self._publish(self._gate.refresh(self.questions(), now_ns))
+        for intake in tuple(self._intakes.values()):
+            reset_reason = intake.note_clock(now_ns)
+            with self._lock:
+                for view in self._seen_by(intake):
+                    if reset_reason:
+                        self._reset(view, reset_reason, now_ns)
+                    else:
+                        self._publish(view, view.gate.refresh(view.questions, now_ns))
 
     def reset(self, reason: str) -> None:
         """Drop all state and answers, as if frame time had gone backwards (a clock jump)."""
-        self._intake.reset()
-        with self._lock:
-            self._reset(reason, self._clock_ns())
+        for intake in tuple(self._intakes.values()):
+            intake.reset()
+            with self._lock:
+                for view in self._seen_by(intake):
+                    self._reset(view, reason, self._clock_ns())
 
-    def _reset(self, reason: str, now_ns: int, frame: Frame | None = None) -> None:
-        self._publish(self._gate.reset(reason, self.questions(), now_ns, frame))
+    def _reset(
+        self, view: ViewState, reason: str, now_ns: int, frame: Frame | None = None
+    ) -> None:
+        self._publish(view, view.gate.reset(reason, view.questions, now_ns, frame))
+
+    def _of_camera(self, camera: tuple[str, str] | None) -> tuple[Intake, list[ViewState]]:
+        """Return a camera's intake, and the views of it. Raises ViewError."""
+        if camera is None and len(self._intakes) == 1:
+            camera = next(iter(self._intakes))
+        if camera not in self._intakes:
+            there = ", ".join(sorted(topic or "the node's own" for topic, _ in self._intakes))
+            raise ViewError(f"no view is of the camera {camera} (there are views of: {there})")
+        intake = self._intakes[camera]
+        return intake, self._seen_by(intake)
+
+    def _seen_by(self, intake: Intake) -> list[ViewState]:
+        return [view for view in self._views if view.intake is intake]
+
+    # -- views -----------------------------------------------------------------------------------
+
+    def views(self) -> tuple[View, ...]:
+        """Return the views in order."""
+        return tuple(view.view for view in self._views)
+
+    def add_view(self, view: View) -> None:
+        """Add a view; questions that are of each view are asked of it. Raises QuestionError."""
+        with self._lock:
+            self._book.add_view(view)
+            self._open(view)
+            self._book_changed()
+
+    def remove_view(self, name: str) -> View:
+        """Take a view out and return it. Raises QuestionError."""
+        with self._lock:
+            view = self._book.remove_view(name)
+            gone = next(state for state in self._views if state.name == name)
+            self._views = tuple(state for state in self._views if state is not gone)
+            gone.intake.close(gone.queue)
+            if not self._seen_by(gone.intake):
+                del self._intakes[view.camera]
+            self._book_changed()
+        return view
+
+    def _open(self, view: View) -> None:
+        intake = self._intakes.get(view.camera)
+        if intake is None:
+            intake = Intake(self.settings, self._meter, self._changed)
+            self._intakes[view.camera] = intake
+        self._views = (*self._views, ViewState(view, self.settings, intake, self._meter))
+
+    def _named(self, name: str) -> ViewState | None:
+        return next((view for view in self._views if view.name == name), None)
 
     # -- questions -------------------------------------------------------------------------------
 
@@ -222,15 +278,16 @@ class Runtime:
         with self._lock:
             question = self._book.remove(question_id)
             self._book_changed()
-            self._scheduler.forget(question_id)
-            self._gate.removed(question_id)
+            for view in self._views:
+                view.scheduler.forget(question_id)
+                view.gate.removed(question_id)
         return question
 
     def replace_question(self, question_id: str, **changes: Any) -> Question:
         """Change fields of a question, all or none. Raises QuestionError.
 
-        Rates, thresholds and smoothing change in passing; another text, kind, set of options or
-        calibration starts it anew.
+        Rates, thresholds and smoothing change in passing; another text, kind, set of options,
+        view or calibration starts it anew.
         """
         with self._lock:
             old = self._book.get(question_id)
@@ -263,100 +320,114 @@ class Runtime:
 
     def _begin_question(self, question_id: str) -> None:
         """Ask a new question from the next group on, with nothing left of an old one of that id."""
-        self._scheduler.forget(question_id)
-        self._gate.added(question_id, self._clock_ns())
+        for view in self._views:
+            view.scheduler.forget(question_id)
+            view.gate.added(question_id, self._clock_ns())
         self._book_changed()
 
     def _check(self, question: Question) -> None:
-        if self._processor is not None:
-            self._processor.check(question)
+        for view in self._asked_of(question):
+            if view.processor is not None:
+                view.processor.check(question)
+
+    def _asked_of(self, question: Question) -> list[ViewState]:
+        return [view for view in self._views if question.is_of(view.name)]
 
     def _book_changed(self) -> None:
         self._standing = {question.id: question for question in self._book}
+        for view in self._views:
+            view.questions = tuple(one for one in self._book if one.is_of(view.name))
 
     def cost(self, question: Question) -> Cost | None:
         """Return what a question, standing or not, costs; None before the model is loaded."""
-        processor = self._processor
-        return None if processor is None else processor.cost(question)
-
-    def _costs(self) -> dict[str, Cost]:
-        costs = {question.id: self.cost(question) for question in self.questions()}
-        return {name: cost for name, cost in costs.items() if cost is not None}
-
-    def _backlog_lasts(self, now_ns: int) -> bool:
-        """Return whether groups queue up again and again: once may be a hiccup."""
-        began = self._backlogs
-        return len(began) == BACKLOGS and 0 <= now_ns - began[0] < OVERLOAD_S * NS
-
-    def _overload(self, now_ns: int) -> str:
-        """Return what to say where lately not all questions could be asked in time, else empty."""
-        if self._overloaded_ns is None or not 0 <= now_ns - self._overloaded_ns < OVERLOAD_S * NS:
-            return ""
-        costs = {name: cost for name, cost in self._costs().items() if cost.tokens}
-        if not costs:
-            return ""
-        name, dearest = max(costs.items(), key=lambda item: item[1].tokens)
-        total_ms = sum(cost.ms for cost in costs.values())
-        return (
-            f"too slow for all rates, which are lowered: {len(costs)} questions take "
-            f"{total_ms:.0f} ms, the dearest is '{name}' ({dearest})"
-        )
+        for view in self._asked_of(question):
+            if view.processor is not None:
+                return view.processor.cost(question)
+        return None
 
     # -- one-off questions -----------------------------------------------------------------------
 
     def ask(self, question: Question, timeout_s: float = 5.0) -> Decision:
         """Answer one question about now, unsmoothed; `unknown` with the reason if that fails.
 
-        Waits for the engine thread, at most `timeout_s`; without one, asks in this thread.
+        Waits for the engine thread, at most `timeout_s`; without one, asks in this thread. Raises
+        QuestionError where there are several views and the question names none: see `ask_each`.
         """
+        if len(self._asked_of(question)) > 1:
+            names = ", ".join(view.name for view in self._views)
+            raise QuestionError(f"question '{question.id}': name the view to ask: {names}", "view")
+        return self.ask_each(question, timeout_s)[0]
+
+    def ask_each(self, question: Question, timeout_s: float = 5.0) -> list[Decision]:
+        """Answer one question about now of each view that it is of. Raises QuestionError."""
+        views = self._asked_of(question)
+        if not views:
+            self._book.view(question.view)  # says that there is none
         if self._thread is None:
-            return self._answer_now(question) or self._no_answer(
-                question, "no group yet", NO_IMAGE
-            )
+            return [self._answer_now(question, view) or self._no_answer(
+                question, view, "no group yet", NO_IMAGE) for view in views]
         if threading.current_thread() is self._thread:
             raise RuntimeError("ask() would wait for the thread that it is called from")
-        with self._intake.changed:
+        with self._changed:
             if self._stopping:
-                return self._no_answer(question, "the runtime has stopped")
-            future = self._one_offs.put(question)
-        try:
-            return future.result(timeout_s)
-        except FutureTimeout:
-            future.cancel()
-            with self._lock:
-                status, reason = self._gate.cause(self._clock_ns())
-            reason = f"no answer within {timeout_s:g} s: {reason or 'the engine is busy'}"
-            return self._no_answer(question, reason, STALE if status == OK else status)
+                return [self._no_answer(question, view, "the runtime has stopped")
+                        for view in views]
+            futures = [self._one_offs.put(question, view.name) for view in views]
+        deadline_s = time.monotonic() + timeout_s
+        out = []
+        for view, future in zip(views, futures, strict=True):
+            try:
+                out.append(future.result(max(0.0, deadline_s - time.monotonic())))
+            except FutureTimeout:
+                future.cancel()
+                with self._lock:
+                    status, reason = view.gate.cause(self._clock_ns())
+                reason = f"no answer within {timeout_s:g} s: {reason or 'the engine is busy'}"
+                out.append(
+                    self._no_answer(question, view, reason, STALE if status == OK else status)
+                )
+        return out
 
-    def _answer_now(self, question: Question) -> Decision | None:
+    def _answer_now(self, question: Question, view: ViewState) -> Decision | None:
         """Return the answer about the newest group, None if there is no fresh one."""
-        newest_ns = self._processor.newest_ns if self._processor else None
         now_ns = self._clock_ns()
-        if (
-            newest_ns is None
-            or self._generation != self._intake.generation
-            or self._condition(now_ns)
-            or now_ns - newest_ns > self.settings.max_age_s * NS
-        ):
+        with self._lock:
+            condition = view.gate.condition(now_ns)
+        if condition or not view.fresh(now_ns):
             return None
         try:
-            self._processor.check(question)
+            view.processor.check(question)
         except QuestionError as error:
-            return self._no_answer(question, str(error))
-        return decide(self._processor.ask_now(question), self._clock_ns())
+            return self._no_answer(question, view, str(error))
+        decision = decide(view.processor.ask_now(question), self._clock_ns())
+        return replace(decision, view=view.name)
 
-    def _no_answer(self, question: Question, reason: str, status: str = FAULT) -> Decision:
-        return no_answer(question, reason, self._clock_ns(), status=status)
+    def _no_answer(
+        self, question: Question, view: ViewState, reason: str, status: str = FAULT
+    ) -> Decision:
+        decision = no_answer(question, reason, self._clock_ns(), status=status)
+        return replace(decision, view=view.name)
 
-    def _condition(self, now_ns: int) -> str:
-        with self._lock:
-            return self._gate.condition(now_ns)
+    def _answer_one_offs(self) -> None:
+        with self._changed:
+            self._one_offs.waiting = False
+        for one in self._one_offs.take():
+            view = self._named(one.view)
+            if view is None:
+                view = self._views[0]
+                one.settle(self._no_answer(one.question, view, f"view '{one.view}' is gone"))
+                continue
+            decision = self._answer_now(one.question, view)
+            if decision is None:
+                self._one_offs.put_back(one)
+            else:
+                one.settle(decision)
 
     # -- engine thread ---------------------------------------------------------------------------
 
     def start(self) -> None:
         """Start the engine thread, which loads the engine. Once only."""
-        if self._thread is not None or self._processor is not None:
+        if self._thread is not None or self._engine is not None:
             raise RuntimeError("a runtime is started once")
         # The camera's thread shares the interpreter with the engine's: at Python's 5 ms a turn an
         # image would wait longer than its own handling takes.
@@ -374,16 +445,16 @@ class Runtime:
 
     def wait_idle(self, timeout_s: float | None = None) -> bool:
         """Wait until no group waits or is in work; return whether that came in time."""
-        with self._intake.changed:
-            return self._intake.changed.wait_for(
-                lambda: not (len(self._intake) or self._busy) or self._stopping, timeout_s
+        with self._changed:
+            return self._changed.wait_for(
+                lambda: not (self._has_groups() or self._busy) or self._stopping, timeout_s
             )
 
     def stop(self, timeout_s: float = 5.0) -> bool:
         """End the engine thread after the group in work; return whether it ended in time."""
-        with self._intake.changed:
+        with self._changed:
             self._stopping = True
-            self._intake.changed.notify_all()
+            self._changed.notify_all()
         if self._thread is None or self._thread is threading.current_thread():
             return True
         self._thread.join(timeout_s)
@@ -393,14 +464,14 @@ class Runtime:
         return True
 
     def step(self) -> bool:
-        """Process at most one waiting group in this thread; return whether there was one.
+        """Do one turn of the engine in this thread; return whether there was a group to process.
 
         For tests and replay faster than time, where start() was not called. The first call loads
         the engine and raises what that raises.
         """
         if self._thread is not None:
             raise RuntimeError("step() is for a runtime that was not started")
-        if self._processor is None:
+        if self._engine is None:
             self._load()
             self._ready.set()
         return self._turn()
@@ -418,38 +489,57 @@ class Runtime:
 
     def _load(self) -> None:
         engine = self._engine_factory()
-        heads, self._heads_refused = load_heads(
-            self._head_paths, engine.fingerprint, engine.pixel_budget
-        )
-        for reason in self._heads_refused.values():
-            self._error(reason)
-        processor = Processor(engine, heads, self.settings, self._meter)
+        self._encoding = Encoding(engine, self._meter)
         with self._lock:  # from here on, what cannot be answered is not taken
+            self._begin_views(engine)
             for question in self.questions():
-                processor.check(question)
-            self._processor = processor
-        self._heads = tuple(head.name for head in heads)
+                self._check(question)
+            self._engine = engine
         self._model = engine.name
+
+    def _begin_views(self, engine: EngineLike) -> None:
+        """Open the streams of views that have none yet; under the lock."""
+        for view in self._views:
+            if view.processor is None:
+                view.begin(engine, self._heads_for(engine, view.view.pixel_budget))
+        self._encoding.share(self.views())
+
+    def _heads_for(self, engine: EngineLike, budget: int | None) -> list[Head]:
+        if budget not in self._heads:
+            heads, refused = load_heads(
+                self._head_paths, engine.fingerprint, budget or engine.pixel_budget
+            )
+            self._heads[budget] = heads
+            self._heads_refused |= refused
+            for reason in refused.values():
+                self._error(reason)
+        return self._heads[budget]
 
     def _wait(self) -> bool:
         """Wait for something to do; return whether to go on."""
-        with self._intake.changed:
-            self._intake.changed.wait_for(self._wanted)
+        with self._changed:
+            self._changed.wait_for(self._wanted)
             self._busy = not self._stopping
             return self._busy
 
     def _wanted(self) -> bool:
-        return bool(len(self._intake) or self._one_offs.waiting or self._stopping)
+        return self._has_groups() or self._one_offs.waiting or self._stopping
+
+    def _has_groups(self) -> bool:
+        return any(len(view.queue) or view.turn for view in self._views)
 
     def _close(self) -> None:
         """Let the engine go, in its thread, and answer those that still wait."""
-        self._processor = None
-        with self._intake.changed:
+        self._engine = self._encoding = None
+        for view in self._views:
+            view.processor = None
+        with self._changed:
             self._stopping = True
             self._busy = False
-            self._intake.changed.notify_all()
+            self._changed.notify_all()
         for one in self._one_offs.take():
-            one.settle(self._no_answer(one.question, "the runtime has stopped"))
+            view = self._named(one.view) or self._views[0]
+            one.settle(self._no_answer(one.question, view, "the runtime has stopped"))
 
     def _error(self, message: str) -> None:
         self._meter.error(message)
@@ -460,126 +550,114 @@ class Runtime:
     # -- one turn of the engine ------------------------------------------------------------------
 
     def _turn(self) -> bool:
-        """Process the next group if one waits, then the one-off questions, then dead time."""
-        with self._intake.changed:
-            self._one_offs.waiting = False
-        waited_ns = self._clock_ns() - self._asked_ns
-        group, generation, backlog = self._intake.take(
-            newest_only=self._put_off and waited_ns > self.settings.max_age_s * NS / 2
-        )
-        if group is not None:
-            try:
-                with self._meter.stage("total"):
-                    self._process(group, generation, backlog)
-            except Exception:
-                # Nothing an engine does ends here: it is a fault of this program. Whatever it
-                # was, the thread lives on, and the next group starts afresh.
-                self._processor.restart()
-                self._error(f"a group could not be processed\n{traceback.format_exc().rstrip()}")
-            self._meter.count("ticks")
-        for one in self._one_offs.take():
-            decision = self._answer_now(one.question)
-            if decision is None:
-                self._one_offs.put_back(one)
-            else:
-                one.settle(decision)
+        """Answer one-off questions, see to all views, ask about the most urgent; then dead time."""
+        self._answer_one_offs()
+        with self._lock:
+            self._begin_views(self._engine)
+        seen = self._see()
+        asked = self._ask_most_urgent()
+        self._answer_one_offs()
         self._use_dead_time()
-        with self._intake.changed:
+        with self._changed:
             self._busy = False
-            self._intake.changed.notify_all()
-        return group is not None
+            self._changed.notify_all()
+        return seen or asked
 
-    def _process(self, group: Group, generation: int, backlog: bool) -> None:
-        """Take one group through the processor; gate and publish what comes back."""
-        processor, scheduler, meter = self._processor, self._scheduler, self._meter
-        began_s = meter.timer()
-        if generation != self._generation:
-            self._generation = generation
-            scheduler.reset()
-            processor.restart()
-        with self._lock:
-            interrupted = self._gate.interrupted(self._clock_ns())
-        questions = self.questions()
-        encoded = processor.encode(group)
-        # A group is encoded while Tier 0 looks at it, but nothing is made of it before.
-        if not encoded.fault and not self._intake.fit(group):
-            meter.drop("unusable")
-            processor.restart()
-            return
-        if encoded.scene_change:
-            scheduler.hasten(group.t_end_ns)
-        elif interrupted:
-            scheduler.hasten(group.t_end_ns, interrupted)
-        questions = self._withhold(questions, encoded, generation)
-        due = scheduler.due(questions, group.t_end_ns)
-        self._deliver(processor.tier1(encoded, due), group, generation, began_s)
-        meter.note("tier_1", meter.timer() - began_s)
-        tier_2_s, was_put_off, self._put_off = meter.timer(), self._put_off, False
-        age_s = (self._clock_ns() - group.t_end_ns) / NS
-        for work in processor.tier2(encoded, questions, due, age_s=age_s, skip=backlog):
-            self._deliver(work, group, generation, began_s)
-            meter.count("skipped", work.put_off)
-            self._put_off |= backlog and work.put_off > 0
-        if self._put_off and not was_put_off:
-            self._backlogs.append(group.t_end_ns)
-        if processor.overloaded or self._put_off and self._backlog_lasts(group.t_end_ns):
-            new = not self._overload(group.t_end_ns)
-            self._overloaded_ns = group.t_end_ns
-            if new and (message := self._overload(group.t_end_ns)):
+    def _see(self) -> bool:
+        """Take a group of each view that has one through vision and Tier 1."""
+        now_ns = self._clock_ns()
+        for view in self._views:
+            if view.turn and len(view.queue):
+                self._ask(view, skip=True)  # the newer group is asked about instead
+        taken = [view for view in self._views if view.turn is None and view.take(now_ns)]
+        if not taken:
+            return False
+        began_s = self._meter.timer()
+        outcomes = self._encoding.encode([(view.view, view.turn.group) for view in taken])
+        share_s = (self._meter.timer() - began_s) / len(taken)
+        for view, outcome in zip(taken, outcomes, strict=True):
+            view.turn.spent_s = share_s
+            with self._guarding(view):
+                with self._lock:
+                    interrupted = view.gate.interrupted(now_ns)
+                    answers = self._answers(view)
+                self._deliver(view, view.see(outcome, answers, interrupted))
+        for view in taken:
+            if view.turn and view.turn.backlog:
+                self._ask(view, skip=True)
+        return True
+
+    def _ask_most_urgent(self) -> bool:
+        now_ns = self._clock_ns()
+        waiting = [view for view in self._views if view.turn]
+        if not waiting:
+            return False
+        self._ask(max(waiting, key=lambda view: view.urgency(now_ns)))
+        return True
+
+    def _ask(self, view: ViewState, skip: bool = False) -> None:
+        with self._guarding(view):
+            self._deliver(view, view.ask(self._clock_ns(), skip))
+            if message := view.note_overload():
                 self._tell(message)
-        if processor.asks_model:
-            meter.note("tier_2", meter.timer() - tier_2_s)
-        if not self._put_off:
-            self._asked_ns = group.t_end_ns
 
-    def _withhold(
-        self, questions: Sequence[Question], encoded: Encoded, generation: int
-    ) -> tuple[Question, ...]:
-        """Return the questions that may be asked about a group; say of the others why not."""
-        processor, asked = self._processor, []
-        with self._lock:
-            answers = self._gate.answers()
-        for question in questions:
-            status, reason = withheld(question, answers, processor.seen_s(encoded))
-            if status == OK:
-                asked.append(question)
-            else:
-                self._admit(processor.withhold(encoded, question, status, reason), generation)
-        return tuple(asked)
+    @contextmanager
+    def _guarding(self, view: ViewState) -> Iterator[None]:
+        """Let the thread live on whatever is raised: it is a fault of this program."""
+        try:
+            yield
+        except Exception:
+            view.abandon()
+            self._error(f"a group could not be processed\n{traceback.format_exc().rstrip()}")
 
-    def _admit(self, result: Result, generation: int) -> None:
+    def _answers(self, view: ViewState) -> dict[str, str]:
+        """Return what a view's conditions may name: its own answers before those of others."""
+        answers: dict[str, str] = {}
+        for other in self._views:
+            if other is not view:
+                own = {question.id for question in other.questions if question.view == other.name}
+                answers |= {name: answer for name, answer in other.gate.answers().items()
+                            if name in own}
+        return answers | view.gate.answers()
+
+    def _deliver(self, view: ViewState, works: Iterable[Work]) -> None:
+        """Publish what the gate makes of the results; tell of the faults."""
+        generation = view.turn.generation
+        for work in works:
+            for fault in work.faults:
+                self._error(fault)
+            for result in work.results:
+                self._admit(view, result, generation)
+                if result.probabilities:
+                    view.note_outside()
+
+    def _admit(self, view: ViewState, result: Result, generation: int) -> None:
         """Publish what the gate makes of a result, unless it is of another time or question."""
         with self._lock:
             question = self._standing.get(result.question.id)
             if (
-                generation != self._intake.generation
+                generation != view.intake.generation
                 or question is None
                 or not question.asks_the_same(result.question)
+                or view not in self._views
             ):
-                self._meter.drop("outdated")
+                view.meter.drop("outdated")
             else:
-                self._publish(self._gate.result(result, question, self._clock_ns()))
-
-    def _deliver(self, work: Work, group: Group, generation: int, began_s: float) -> None:
-        """Publish what the gate makes of the results; tell of the faults."""
-        for fault in work.faults:
-            self._error(fault)
-        for result in work.results:
-            self._scheduler.asked(result.question, group.t_end_ns)
-        for result in work.results:
-            self._admit(result, generation)
-            if result.probabilities:
-                spent_s = self._meter.timer() - began_s
-                self._meter.note("outside", spent_s - self._processor.model_s)
+                self._publish(view, view.gate.result(result, question, self._clock_ns()))
 
     def _use_dead_time(self) -> None:
         for _ in range(MAX_IDLE_PIECES):
-            with self._intake.changed:
-                if self._wanted():
-                    return
-            more, work = self._processor.idle()
-            for fault in work.faults:
-                self._error(fault)
+            more = False
+            for view in self._views:
+                with self._changed:
+                    if self._wanted():
+                        return
+                if view.processor is None:
+                    continue
+                again, work = view.idle()
+                more |= again
+                for fault in work.faults:
+                    self._error(fault)
             if not more:
                 return
 
@@ -589,9 +667,18 @@ class Runtime:
         """Return a snapshot of counters, latencies, rates and the present condition."""
         now_ns = self._clock_ns()
         with self._lock:
-            condition, age_s = self._gate.condition(now_ns), self._gate.image_age_s(now_ns)
-            frame_ns = self._gate.frame_time_ns(now_ns)
+            views = {view.name: view.stats(now_ns) for view in self._views}
+        conditions = [one.condition for one in views.values()]
         meter = self._meter
+
+        def by_question(field: str) -> dict[str, Any]:
+            prefix = "{0}/" if len(views) > 1 else ""
+            return {prefix.format(name) + key: value for name, one in views.items()
+                    for key, value in getattr(one, field).items()}
+
+        breaks: Counter[str] = Counter()
+        for one in views.values():
+            breaks.update(one.breaks)
         return RuntimeStats(
             frames=meter.total("frames"),
             groups=meter.total("groups"),
@@ -602,21 +689,23 @@ class Runtime:
             skipped=meter.total("skipped"),
             errors=meter.total("errors"),
             dropped=meter.dropped(),
-            breaks=self._intake.breaks(),
-            mixture=self._intake.mixture(),
-            overload=self._overload(now_ns),
+            breaks=dict(breaks),
+            mixture=next((one.mixture for one in views.values() if one.mixture), ""),
+            overload=next((one.overload for one in views.values() if one.overload), ""),
             asked=meter.total("asked"),
             reused=meter.total("reused"),
-            costs=self._costs(),
-            queue=len(self._intake),
+            costs=by_question("costs"),
+            queue=sum(one.queue for one in views.values()),
             tick_ms=meter.tick_ms(),
             age_ms=meter.age_ms(),
-            rates_hz=self._scheduler.rates(frame_ns),
-            image_rate_hz=self._intake.image_rate_hz(age_s) if frame_ns else 0.0,
-            image_age_s=age_s,
-            condition=condition,
+            rates_hz=by_question("rates_hz"),
+            image_rate_hz=min(one.image_rate_hz for one in views.values()),
+            image_age_s=max(one.image_age_s for one in views.values()),
+            condition=conditions[0] if all(conditions) else "",
             last_error=meter.last_error,
             model=self._model,
-            heads=self._heads,
+            heads=tuple(head.name for head in self._heads.get(None, ())),
             heads_refused=dict(self._heads_refused),
+            views=views,
+            batch_gain=self._encoding.batch_gain if self._encoding else 1.0,
         )

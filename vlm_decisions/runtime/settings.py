@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from ..frames import FPS, MODES
+from ..views import View
 
 #: Lowest and highest value of each number, for parameter descriptors and the check below.
 RANGES: dict[str, tuple[float, float]] = {
@@ -72,3 +73,9 @@ class RuntimeSettings:
                 raise ValueError(f"{field.name} must be {what}, not {value!r}")
             if not (math.isfinite(value) and low <= value <= high):
                 raise ValueError(f"{field.name} must be {low:g} to {high:g}, not {value!r}")
+
+    def of(self, view: View) -> RuntimeSettings:
+        """Return the settings for a view: its own where it has some."""
+        own = {"fps": view.sample_hz, "window_groups": view.window_groups,
+               "max_age_s": view.max_age_s}
+        return replace(self, **{name: value for name, value in own.items() if value is not None})

@@ -26,6 +26,31 @@ class Percentiles:
 
 
 @dataclass(frozen=True)
+class ViewStats:
+    """A snapshot of one view; the fields are those of RuntimeStats for it alone.
+
+    `priority`: as described. Questions go by their ids.
+    """
+
+    priority: float
+    image_rate_hz: float
+    image_age_s: float
+    condition: str
+    mixture: str
+    overload: str
+    queue: int
+    groups: int
+    ticks: int
+    skipped: int
+    dropped: dict[str, int]
+    breaks: dict[str, int]
+    tick_ms: dict[str, Percentiles]
+    age_ms: dict[int, Percentiles]
+    rates_hz: dict[str, float]
+    costs: dict[str, Cost]
+
+
+@dataclass(frozen=True)
 class RuntimeStats:
     """A snapshot of a runtime.
 
@@ -52,6 +77,11 @@ class RuntimeStats:
     - `costs`: tokens and milliseconds by question, 0 where a head answers it; `overload`: what is
       too dear where rates had to be lowered within the last seconds, or empty.
     - `heads`: names of those in use; `heads_refused`: file to reason. `model`: empty until loaded.
+    - `views`: the same of each view by name. `batch_gain`: how many times as fast a group is
+      encoded among others of other views as by itself.
+
+    With several views, questions are named `view/question`, `image_rate_hz` and `image_age_s` are
+    of the view that is worst off, and there is a `condition` only where all views have one.
     """
 
     frames: int
@@ -80,15 +110,23 @@ class RuntimeStats:
     costs: dict[str, Cost] = field(default_factory=dict)
     heads: tuple[str, ...] = ()
     heads_refused: dict[str, str] = field(default_factory=dict)
+    views: dict[str, ViewStats] = field(default_factory=dict)
+    batch_gain: float = 1.0
 
 
 class Meter:
-    """Thread-safe counters and recent durations. `timer` returns seconds and never goes back."""
+    """Thread-safe counters and recent durations. `timer` returns seconds and never goes back.
 
-    def __init__(self, timer: Callable[[], float]) -> None:
+    What is noted in a part's meter is noted in the whole's, too. `model_s`: seconds that engine
+    and heads have taken.
+    """
+
+    def __init__(self, timer: Callable[[], float], whole: Meter | None = None) -> None:
         """Start at zero."""
         self.timer = timer
         self.last_error = ""
+        self.model_s = 0.0
+        self._whole = whole
         self._lock = threading.Lock()
         self._counts: Counter[str] = Counter()
         self._dropped: Counter[str] = Counter()
@@ -99,12 +137,16 @@ class Meter:
         """Add to a counter."""
         with self._lock:
             self._counts[name] += by
+        if self._whole is not None:
+            self._whole.count(name, by)
 
     def drop(self, cause: str, by: int = 1) -> None:
         """Add to the drops of a cause."""
         if by:
             with self._lock:
                 self._dropped[cause] += by
+            if self._whole is not None:
+                self._whole.drop(cause, by)
 
     def error(self, message: str) -> None:
         """Count an error and keep its message."""
@@ -118,6 +160,8 @@ class Meter:
             self._counts["decisions"] += 1
             if age_s is not None:
                 self._ages.setdefault(tier, deque(maxlen=MEMORY)).append(age_s * 1e3)
+        if self._whole is not None:
+            self._whole.published(tier, age_s)
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -128,10 +172,29 @@ class Meter:
         finally:
             self.note(name, self.timer() - began)
 
+    @contextmanager
+    def modelling(self, name: str, groups: int = 1) -> Iterator[None]:
+        """Time a stage that is the model's, not this program's; of several groups, each's share."""
+        began = self.timer()
+        try:
+            yield
+        finally:
+            spent_s = self.timer() - began
+            self._modelled(spent_s)
+            for _ in range(groups):
+                self.note(name, spent_s / groups)
+
+    def _modelled(self, seconds: float) -> None:
+        self.model_s += seconds  # by the engine's thread alone
+        if self._whole is not None:
+            self._whole._modelled(seconds)
+
     def note(self, name: str, seconds: float) -> None:
         """Note how long something took."""
         with self._lock:
             self._stages.setdefault(name, deque(maxlen=MEMORY)).append(seconds * 1e3)
+        if self._whole is not None:
+            self._whole.note(name, seconds)
 
     def total(self, name: str) -> int:
         """Return a counter."""

@@ -1,4 +1,4 @@
-"""One group through the engine: vision, Tier 1, append, Tier 2, in this order.
+"""One group of a view through the engine: Tier 1, append, Tier 2, in this order.
 
 Each step is a call that returns what it found; the caller gates and publishes it.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -61,8 +60,7 @@ class Processor:
     Nothing here raises for what an engine does: a fault ends as results without an answer for the
     questions it hit and one message; a state that it may have spoilt is computed anew.
     `asks_model`: the language model answers a standing question. `overloaded`: at the last group,
-    not all that was due could be answered in time. `model_s`: seconds that engine and heads have
-    taken for the newest group so far.
+    not all that was due could be answered in time.
     """
 
     def __init__(
@@ -84,7 +82,6 @@ class Processor:
         self._faulty: set[Question] = set()  # failed when last asked: kept out of the batch
         self.asks_model = False  # a question stands that the language model answers
         self.overloaded = False  # not all that was due could be asked in time
-        self.model_s = 0.0  # what engine and heads have taken for the newest group so far
 
     @property
     def newest_ns(self) -> int | None:
@@ -140,25 +137,21 @@ class Processor:
             self._nothing(encoded, question, self._tier(question), reason), status=status
         )
 
-    def encode(self, group: Group) -> Encoded:
-        """Take the next group through the vision encoder."""
-        self.model_s = 0.0
+    def take(self, group: Group, seen: Pooled | Exception) -> Encoded:
+        """Take the next group after vision: its features, or what the engine raised."""
         if self._last != (group.segment, group.index - 1):
             self.restart()
             self._meter.count("segments")
         self._last = group.segment, group.index
         self._frame_id = group.frames[1].frame_id
-        seen = group.frames[-self._engine.n_frames :]
-        place = seen[0].stamp_ns, seen[-1].stamp_ns, self._frame_id
+        frames = group.frames[-self._engine.n_frames :]
+        place = frames[0].stamp_ns, frames[-1].stamp_ns, self._frame_id
         if self._must_reset:
             self._cut_ns = group.t_start_ns
-        try:
-            with self._modelling("vision"):
-                features = self._engine.encode([frame.image for frame in seen])
-            return Encoded(features, *place, self._jumped(features, group.t_start_ns))
-        except Exception as error:
+        if isinstance(seen, Exception):
             self.restart()
-            return Encoded(None, *place, fault=f"vision: {_text(error)}")
+            return Encoded(None, *place, fault=f"vision: {_text(seen)}")
+        return Encoded(seen, *place, self._jumped(seen, group.t_start_ns))
 
     def tier1(self, encoded: Encoded, due: Sequence[Question]) -> Work:
         """Answer what heads answer, and refuse what demands a head that is not loaded.
@@ -173,7 +166,7 @@ class Processor:
             return Work(tuple(results), (f"engine, {encoded.fault}",))
         results, faults = [], []
         window = [*self._window(), encoded][-self._settings.window_groups :]
-        with self._modelling("heads"):
+        with self._meter.modelling("heads"):
             for question in due:
                 try:
                     head = self._head(question)
@@ -209,7 +202,7 @@ class Processor:
         if encoded.fault:
             return
         try:
-            with self._modelling("append"):
+            with self._meter.modelling("append"):
                 self._append(encoded)
         except Exception as error:
             # What failed once may fail again: go on with what comes next, not with this window.
@@ -247,6 +240,11 @@ class Processor:
             return self._read(question, self._stream.ask([question])[0])
         except Exception as error:
             return self._nothing(newest, question, tier, _text(error))
+
+    def rest(self) -> None:
+        """Let the state go, of a view that is silent; it is computed anew when it is asked."""
+        self._must_start_over = True
+        self._mend()
 
     def idle(self) -> tuple[bool, Work]:
         """Let the stream use dead time; return whether there may be more to do, and faults."""
@@ -372,7 +370,7 @@ class Processor:
         if sound:
             began = self._meter.timer()
             try:
-                with self._modelling("ask"):
+                with self._meter.modelling("ask"):
                     readouts = self._stream.ask(sound)
             except Exception:
                 alone = sound + alone  # the one at fault is told when asked by itself
@@ -384,7 +382,7 @@ class Processor:
         raised = 0
         for question in alone:
             try:
-                with self._modelling("ask"):
+                with self._meter.modelling("ask"):
                     readout = self._stream.ask([question])[0]
             except Exception as error:
                 raised += 1
@@ -456,16 +454,6 @@ class Processor:
     def _is_models(self, question: Question) -> bool:
         """Tell whether the language model answers a question."""
         return question.tier != "heads" and answering_head(question, self._heads) is None
-
-    @contextmanager
-    def _modelling(self, stage: str) -> Iterator[None]:
-        """Time a stage that is the model's, not this program's."""
-        began = self._meter.timer()
-        try:
-            with self._meter.stage(stage):
-                yield
-        finally:
-            self.model_s += self._meter.timer() - began
 
 
 def cosine_distance(one: np.ndarray, other: np.ndarray) -> float:

@@ -25,13 +25,16 @@ class FaultyEngine:
         self.go.set()
         self.failures = 0
         self.slowness = slowness
-        for name in ("name", "fingerprint", "pixel_budget", "n_layers", "n_frames", "device",
-                     "dtype"):
+        for name in ("name", "fingerprint", "pixel_budget", "n_layers", "n_frames", "token_pixels",
+                     "device", "dtype"):
             if hasattr(engine, name):
                 setattr(self, name, getattr(engine, name))
 
-    def encode(self, frames: Sequence[np.ndarray]) -> Any:
-        return self.disturbed("encode", lambda: self._engine.encode(frames))
+    def encode(self, frames: Sequence[np.ndarray], **sized: Any) -> Any:
+        return self.disturbed("encode", lambda: self._engine.encode(frames, **sized))
+
+    def encode_many(self, groups: Sequence[Sequence[np.ndarray]], **sized: Any) -> Any:
+        return self.disturbed("encode", lambda: self._engine.encode_many(groups, **sized))
 
     def tokens(self, query: Question) -> int:
         return self._engine.tokens(query)

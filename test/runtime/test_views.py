@@ -1,0 +1,287 @@
+"""Many views in one runtime: who sees what, whose turn it is, and that nothing leaks."""
+
+import numpy as np
+import pytest
+from fakes import START_NS, Bench, Camera, FakeEngine
+
+from vlm_decisions.frames import NS, Frame
+from vlm_decisions.questions import QuestionBook, QuestionError
+from vlm_decisions.views import View
+
+FRONT, BACK = ("/front", ""), ("/back", "")
+TWO = """
+views: {front: {image: /front}, back: {image: /back}}
+questions:
+  - {id: red, text: red}
+"""
+
+
+def red(text, vision):
+    return 0.9 if vision.mean[0] > 130 else 0.1
+
+
+class Views(Bench):
+    """A bench whose cameras are filmed apart."""
+
+    def film_of(self, camera, begin_s, end_s, shade=0, fps=8.0, size=(48, 64)):
+        scene = Camera(size, seed=hash(camera) % 1000)
+        scene.shade = np.array([shade, 0, 0])
+        for index in range(round((end_s - begin_s) * fps)):
+            t_s = begin_s + index / fps
+            self.clock.at(t_s, lambda t_s=t_s: self.runtime.push(
+                scene.frame(START_NS + round(t_s * NS)), camera))
+
+    def by_view(self, question_id="red"):
+        out = {}
+        for decision in self.of(question_id):
+            out.setdefault(decision.view, []).append(decision.answer)
+        return out
+
+    def asked(self, name, begin_s=0.0):
+        return [d for d in self.of("red") if d.view == name and d.answer != "unknown"
+                and d.t_end_ns >= START_NS + begin_s * NS]
+
+
+def test_each_view_answers_for_its_own_camera():
+    bench = Views(TWO, FakeEngine(answer=red))
+    bench.film_of(FRONT, 0, 3, shade=60)
+    bench.film_of(BACK, 0, 3, shade=-60)
+    bench.run(3)
+    by_view = bench.by_view()
+    assert set(by_view["front"]) == {"yes"} and set(by_view["back"]) == {"no"}
+    assert len(by_view["front"]) == len(by_view["back"]) == 12
+    stats = bench.runtime.stats()
+    assert set(stats.views) == {"front", "back"}
+    assert set(stats.rates_hz) == {"front/red", "back/red"}
+
+
+def test_a_camera_that_dies_makes_its_view_unknown_and_no_other():
+    bench = Views(TWO, FakeEngine(answer=red))
+    bench.film_of(FRONT, 0, 9, shade=60)
+    bench.film_of(BACK, 0, 3, shade=60)
+    bench.run(9)
+    by_view = bench.by_view()
+    assert set(by_view["front"]) == {"yes"} and len(by_view["front"]) == 36
+    assert by_view["back"][-1] == "unknown"
+    stats = bench.runtime.stats()
+    assert stats.condition == "" and "no image for" in stats.views["back"].condition
+    assert stats.views["front"].condition == ""
+
+
+def test_a_camera_whose_time_goes_back_resets_its_view_and_no_other():
+    bench = Views(TWO, FakeEngine(answer=red))
+    bench.film_of(FRONT, 0, 6, shade=60)
+    bench.film_of(BACK, 0, 3, shade=60)
+    scene = Camera(seed=9)
+    for index in range(24):
+        bench.clock.at(3 + index / 8, lambda index=index: bench.runtime.push(
+            scene.frame(START_NS - 100 * NS + index * NS // 8), BACK))
+    bench.run(6)
+    assert set(bench.by_view()["front"]) == {"yes"}
+    assert any("backwards" in d.reason for d in bench.decisions if d.view == "back")
+    assert not any("backwards" in d.reason for d in bench.decisions if d.view == "front")
+
+
+def test_one_camera_is_health_checked_once_and_the_same_picture_encoded_once():
+    bench = Views("""
+views: {near: {}, far: {window_groups: 2}, left: {region: [0, 0, 0.5, 1]}}
+questions: [{id: red, text: red}]
+""", FakeEngine(answer=red))
+    bench.film(0, 2)
+    bench.run(2)
+    assert bench.runtime.stats().frames == 16
+    assert len(bench.runtime.stats().views) == 3
+    assert len(bench.engine.calls("encode")) == 2 * 8, "8 groups, of the whole and of the left"
+    assert {name: len(answers) for name, answers in bench.by_view().items()} == {
+        "near": 8, "far": 8, "left": 8}
+
+
+def test_a_region_is_what_the_view_sees():
+    seen = []
+
+    class Looking(FakeEngine):
+        def encode(self, frames, **sized):
+            seen.append((frames[0].shape, sized, frames[1].mean()))
+            return super().encode(frames)
+
+    bench = Views("""
+views: {whole: {}, door: {region: [0.5, 0, 1, 1], pixel_budget: 1024}}
+questions: [{id: red, text: red}]
+""", Looking())
+    image = np.zeros((48, 64, 3), np.uint8)
+    image[:, 32:] = 200
+    for index in range(4):
+        image = image.copy()
+        image[index, index] ^= 1
+        bench.runtime.push(Frame(image, START_NS + index * NS // 8, "c"))
+    bench.run(0.5, check_s=None)
+    assert {(shape, tuple(sized.items())) for shape, sized, _ in seen} == {
+        ((48, 64, 3), ()), ((48, 32, 3), (("pixel_budget", 1024),))}
+    assert {round(mean) for shape, _, mean in seen if shape[1] == 32} == {200}
+
+
+def test_a_region_thinner_than_a_token_is_told_and_the_others_live():
+    bench = Views("""
+views: {whole: {}, slit: {region: [0.5, 0, 0.6, 1]}}
+questions: [{id: red, text: red}]
+""", FakeEngine(answer=red))
+    bench.film(0, 1)
+    bench.run(1)
+    assert set(bench.by_view()["slit"]) == {"unknown"}
+    assert "unknown" not in bench.by_view()["whole"]
+    assert "view 'slit': its region is 7x48 pixels of a 64x48 picture, thinner than a visual " \
+           "token, which is 8 pixels wide" in bench.of("red")[-1].reason + "".join(bench.errors)
+
+
+def test_a_condition_means_the_own_view_before_others():
+    bench = Views("""
+views: {front: {image: /front}, back: {image: /back}}
+questions:
+  - {id: red, text: red}
+  - {id: door, text: red, view: back}
+  - {id: detail, text: detail, needs: red}
+  - {id: knob, text: knob, view: front, when: door}
+""", FakeEngine(answer=red))
+    bench.film_of(FRONT, 0, 3, shade=-60)
+    bench.film_of(BACK, 0, 3, shade=60)
+    bench.run(3)
+    last = {(d.view, d.question_id): d.answer for d in bench.decisions}
+    assert last["front", "detail"] == "unknown", "red is no at the front"
+    assert last["back", "detail"] != "unknown"
+    assert last["front", "knob"] != "unknown", "the door is seen at the back only"
+    assert ("front", "door") not in last and ("back", "knob") not in last
+
+
+def test_views_come_and_go():
+    bench = Views(TWO, FakeEngine(answer=red))
+    bench.film_of(FRONT, 0, 6, shade=60)
+    bench.film_of(BACK, 0, 2.6, shade=60)
+    left = View("left", "/front", region=(0.0, 0.0, 0.5, 1.0))
+    bench.clock.at(2.05, lambda: bench.runtime.add_view(left))
+    bench.clock.at(2.55, lambda: bench.runtime.remove_view("back"))
+    bench.clock.at(4.05, lambda: bench.runtime.remove_view("left"))
+    bench.run(6)
+    by_view = bench.by_view()
+    assert len(by_view["front"]) == 24 and set(by_view["front"]) == {"yes"}
+    assert by_view["left"].count("yes") == 8
+    assert max(d.t_end_ns for d in bench.of("red") if d.view == "back") < START_NS + 2.6 * NS
+    assert [view.name for view in bench.runtime.views()] == ["front"]
+    with pytest.raises(QuestionError, match="the only one"):
+        bench.runtime.remove_view("front")
+    with pytest.raises(ValueError, match="no view is of the camera"):
+        bench.runtime.push(bench.camera.frame(bench.clock.now_ns), BACK)
+
+
+def many(count, settings=""):
+    views = "\n".join(f"  v{n}: {{image: /c{n}{settings if n == 0 else ''}}}" for n in range(count))
+    return f"views:\n{views}\nquestions: [{{id: red, text: red}}]"
+
+
+def loaded(count, settings="", seconds=20, **costs):
+    """Cameras that all offer 4 groups a second to an engine that cannot ask that much."""
+    bench = Views(many(count, settings), FakeEngine(answer=red, **costs))
+    for n in range(count):
+        bench.film_of((f"/c{n}", ""), 0, seconds)
+    bench.run(seconds)
+    return bench, [len(bench.asked(f"v{n}", 4.0)) for n in range(count)]
+
+
+def test_what_the_machine_can_do_is_served():
+    _, asked = loaded(4, ask_s=0.05)
+    assert asked == [64] * 4
+
+
+def test_too_much_slows_all_views_alike_and_none_is_unknown():
+    bench, asked = loaded(8, encode_s=0.002, ask_s=0.1)
+    assert min(asked) >= 0.8 * sum(asked) / 8
+    assert 0.7 * 160 < sum(asked) <= 160, "the engine is busy, not idle"
+    late = [d for d in bench.of("red") if d.answer == "unknown" and d.t_decided_ns > START_NS + NS]
+    assert not late
+
+
+def test_a_view_of_more_priority_is_served_more():
+    _, asked = loaded(4, ", priority: 3", encode_s=0.002, ask_s=0.2)
+    others = sum(asked[1:]) / 3
+    assert min(asked[1:]) >= 0.8 * others
+    assert 1.8 * others < asked[0] < 5 * others
+
+
+def test_a_view_whose_answers_may_be_older_is_asked_less():
+    _, asked = loaded(4, ", max_age_s: 8", encode_s=0.002, ask_s=0.2)
+    assert 0 < asked[0] < 0.6 * sum(asked[1:]) / 3
+
+
+def test_tier_1_of_all_views_comes_before_tier_2_of_any():
+    bench = Views(TWO, FakeEngine(encode_s=0.01, ask_s=0.1))
+    bench.film_of(FRONT, 0, 1)
+    bench.film_of(BACK, 0, 1)
+    bench.run(1)
+    calls = [entry[0] for entry in bench.engine.log if entry[0] in ("encode", "ask")]
+    assert calls[:4] == ["encode", "encode", "ask", "ask"]
+
+
+def test_views_whose_groups_wait_together_are_encoded_in_one_batch_where_that_is_faster():
+    class Batching(FakeEngine):
+        batch_s, batches = 0.02, 0
+
+        def encode_many(self, groups, **sized):
+            self.batches += 1
+            self.clock.advance(self.batch_s * len(groups))
+            return [super(Batching, self).encode(frames) for frames in groups]
+
+        def encode(self, frames, **sized):
+            self.clock.advance(0.04)
+            return super().encode(frames)
+
+    def batches(batch_s):
+        bench = Views(TWO, Batching())
+        bench.engine.batch_s = batch_s
+        bench.film_of(FRONT, 0, 8)
+        bench.film_of(BACK, 0.5, 8)
+        bench.run(8)
+        assert set(map(len, bench.by_view().values())) <= {30, 31, 32}
+        return bench.engine.batches, bench.runtime.stats().batch_gain
+
+    often, gain = batches(0.01)
+    assert often > 20 and gain > 2
+    seldom, loss = batches(0.2)
+    assert seldom < 3 and loss < 0.5
+
+
+def test_one_off_questions_are_of_a_view_or_of_each():
+    bench = Views(TWO, FakeEngine(answer=red))
+    bench.film_of(FRONT, 0, 2, shade=60)
+    bench.film_of(BACK, 0, 2, shade=-60)
+    bench.run(2)
+    from vlm_decisions.questions import Question
+
+    of_each = bench.runtime.ask_each(Question("x", "red"))
+    assert [(d.view, d.answer) for d in of_each] == [("front", "yes"), ("back", "no")]
+    assert bench.runtime.ask(Question("x", "red", view="back")).answer == "no"
+    with pytest.raises(QuestionError, match="name the view to ask: front, back"):
+        bench.runtime.ask(Question("x", "red"))
+    with pytest.raises(QuestionError, match="no view 'top'"):
+        bench.runtime.ask(Question("x", "red", view="top"))
+
+
+def test_a_fault_of_one_view_is_not_of_others():
+    class Broken(FakeEngine):
+        def encode(self, frames, **sized):
+            if frames[0].shape[1] == 32:
+                raise RuntimeError("too small")
+            return super().encode(frames)
+
+    bench = Views(TWO, Broken(answer=red))
+    bench.film_of(FRONT, 0, 2)
+    bench.film_of(BACK, 0, 2, size=(24, 32))
+    bench.run(2)
+    assert set(bench.by_view()["back"]) == {"unknown"}
+    assert "unknown" not in bench.by_view()["front"]
+
+
+def test_a_book_of_one_view_is_as_without():
+    bench = Bench(QuestionBook.loads("- {id: red, text: red}"))
+    bench.film(0, 1)
+    bench.run(1)
+    assert {d.view for d in bench.decisions} == {""}
+    assert set(bench.runtime.stats().rates_hz) == {"red"}

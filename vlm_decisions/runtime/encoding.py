@@ -1,0 +1,143 @@
+"""The vision encoder for all views: nothing is encoded twice, and in batches where that pays."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..frames import Frame, Group
+from ..views import View, ViewError
+from .engine_protocol import EngineLike
+from .heads import Pooled
+from .statistics import Meter
+
+#: Groups of a camera's region whose features are kept for other views of it.
+KEPT_GROUPS = 4
+
+#: Of so many rounds with several groups, one goes the way that was slower so far.
+RETRY_ROUNDS = 64
+
+#: Weight of the newest measurement.
+NEWEST = 0.2
+
+
+class Encoding:
+    """Encodes the groups of all views. Belongs to the engine's thread.
+
+    `batch_gain`: how many times as fast a group is encoded among others as by itself on this
+    device; 1 before both were measured. Groups that wait together are encoded in one batch while
+    that is above 1.
+    """
+
+    def __init__(self, engine: EngineLike, meter: Meter) -> None:
+        """Measure from now on."""
+        self._engine, self._meter = engine, meter
+        self._kept: dict[tuple, deque[tuple[tuple[Frame, Frame], Pooled]]] = {}
+        self._alone_s: float | None = None  # seconds of a group by itself, and among others
+        self._together_s: float | None = None
+        self._rounds = 0
+
+    @property
+    def batch_gain(self) -> float:
+        """How many times as fast a group is encoded among others."""
+        if not self._alone_s or not self._together_s:
+            return 1.0
+        return self._alone_s / self._together_s
+
+    def encode(self, groups: Sequence[tuple[View, Group]]) -> list[Pooled | Exception]:
+        """Return the features of each group, or what the engine raised for it."""
+        found: list[Pooled | Exception | None] = [self._known(*one) for one in groups]
+        wanted: dict[tuple, list[int]] = {}  # the same frames and region: one of them is encoded
+        for index, (view, group) in enumerate(groups):
+            if found[index] is None:
+                wanted.setdefault((*_place(view), *map(id, group.frames)), []).append(index)
+        batches: dict[tuple, list[tuple[list[int], list[np.ndarray]]]] = {}
+        for indices in wanted.values():
+            view, group = groups[indices[0]]
+            frames = group.frames[-self._engine.n_frames :]
+            try:
+                images = [self._cut(view, frame) for frame in frames]
+            except ViewError as error:
+                for index in indices:
+                    found[index] = error
+            else:
+                kind = images[0].shape, view.pixel_budget
+                batches.setdefault(kind, []).append((indices, images))
+        for (_, budget), jobs in batches.items():
+            outcomes = self._run([images for _, images in jobs], budget)
+            for (indices, _), outcome in zip(jobs, outcomes, strict=True):
+                for index in indices:
+                    found[index] = outcome
+                if not isinstance(outcome, Exception):
+                    self._keep(*groups[indices[0]], outcome)
+        return found
+
+    def share(self, views: Sequence[View]) -> None:
+        """Note which views there are: features are kept for others of the same place only."""
+        places = [_place(view) for view in views]
+        self._kept = {
+            place: self._kept.get(place, deque(maxlen=KEPT_GROUPS))
+            for place in places
+            if places.count(place) > 1
+        }
+
+    def _cut(self, view: View, frame: Frame) -> np.ndarray:
+        image = view.cut(frame.image)
+        if image is frame.image:
+            return image
+        token = self._engine.token_pixels
+        if min(image.shape[:2]) < token:
+            (height, width), (high, wide) = image.shape[:2], frame.size
+            raise ViewError(
+                f"view '{view.name}': its region is {width}x{height} pixels of a {wide}x{high} "
+                f"picture, thinner than a visual token, which is {token} pixels wide", "region")
+        return image
+
+    def _known(self, view: View, group: Group) -> Pooled | None:
+        for frames, features in self._kept.get(_place(view), ()):
+            if all(one is other for one, other in zip(frames, group.frames, strict=True)):
+                return features
+        return None
+
+    def _keep(self, view: View, group: Group, features: Pooled) -> None:
+        if _place(view) in self._kept:
+            self._kept[_place(view)].append((group.frames, features))
+
+    def _run(
+        self, jobs: Sequence[Sequence[np.ndarray]], budget: int | None
+    ) -> list[Pooled | Exception]:
+        """Encode groups of one size, in one batch where that is faster here."""
+        sized = {} if budget is None else {"pixel_budget": budget}
+        if len(jobs) > 1:
+            self._rounds += 1
+            if (self.batch_gain >= 1.0) != (self._rounds % RETRY_ROUNDS == 0):
+                try:
+                    began = self._meter.timer()
+                    with self._meter.modelling("vision", groups=len(jobs)):
+                        out = list(self._engine.encode_many(jobs, **sized))
+                    each_s = (self._meter.timer() - began) / len(jobs)
+                    self._together_s = _mean(self._together_s, each_s)
+                    return out
+                except Exception:
+                    pass  # the one at fault is told when it is encoded by itself
+        out = []
+        for images in jobs:
+            began = self._meter.timer()
+            try:
+                with self._meter.modelling("vision"):
+                    out.append(self._engine.encode(images, **sized))
+            except Exception as error:
+                out.append(error)
+            else:
+                self._alone_s = _mean(self._alone_s, self._meter.timer() - began)
+        return out
+
+
+def _place(view: View) -> tuple:
+    return view.camera, view.region, view.pixel_budget
+
+
+def _mean(before: float | None, new: float) -> float:
+    return new if before is None else NEWEST * new + (1 - NEWEST) * before

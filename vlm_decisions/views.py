@@ -1,0 +1,295 @@
+"""Views: what one running state sees of a camera, a region of it at a sampling of its own.
+
+Views are data: the key `views` of a file of questions, or of a file of its own, maps names to them:
+
+    views:
+      front: {image: /front/image_raw}
+      door:  {image: /front/image_raw, region: [0.62, 0.10, 0.95, 0.80]}
+      long:  {image: /front/image_raw, sample_hz: 1.0, window_groups: 16}
+
+Where there are none, there is one without a name, of the node's own image topic. Errors name the
+view, the key and the line.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import numbers
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from .files.yaml_records import Record, Shape, YamlRecordError, read_sections
+
+#: What a question's `view` says to be asked of each.
+ALL = "all"
+TRANSPORTS = ("raw", "compressed")
+
+MAX_VIEWS = 32
+MAX_NAME = 64
+MAX_CORNERS = 32
+MAX_FILE_BYTES = 1_000_000
+
+#: Names under which the node has topics and services of its own.
+RESERVED = (ALL, "decisions", "events", "questions", "overlay", "statistics", "add_question",
+            "remove_question", "list_questions", "save_questions", "ask", "add_view",
+            "remove_view")
+
+#: What is outside a polygon has this grey value: neither dark nor bright.
+OUTSIDE = 128
+
+_NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9]*(_[a-zA-Z0-9]+)*")
+_TOPIC = re.compile(r"[~/a-zA-Z_][~/a-zA-Z0-9_]*")
+
+#: Lowest and highest value of each number.
+RANGES: dict[str, tuple[float, float]] = {
+    "sample_hz": (0.5, 60.0),
+    "window_groups": (1, 64),
+    "pixel_budget": (1, 2**28),
+    "priority": (0.01, 100.0),
+    "max_age_s": (0.1, 3600.0),
+}
+
+
+class ViewError(ValueError):
+    """A view, or a file of views, that is not valid. `field` is the key at fault."""
+
+    def __init__(self, message: str, field: str | None = None) -> None:
+        """Store the key at fault with the message, so that the line can be found."""
+        super().__init__(message)
+        self.field = field
+
+
+@dataclass(frozen=True)
+class View:
+    """One view. Of what is None, the node's own setting holds.
+
+    Attributes:
+        name: a ROS name token; empty for the only one where none is described.
+        image: topic of the images; empty for the node's `image`.
+        transport: `raw` or `compressed`, of the images.
+        region: what is seen of the picture, in shares of its width and height: x0 y0 x1 y1 of a
+            rectangle, or x y of three and more corners of a polygon, outside of which is grey.
+            Empty: all of it.
+        sample_hz: frames taken per second of frame time.
+        window_groups: groups of two frames that a question sees at least.
+        pixel_budget: pixels of the region that the model sees.
+        priority: weight where the machine is too slow for all; answers of a view of twice the
+            priority are then half as old.
+        max_age_s: images or evidence older than this make answers unknown, in seconds.
+
+    Raises:
+        ViewError: a field that is not valid.
+    """
+
+    name: str = ""
+    image: str = ""
+    transport: str | None = None
+    region: tuple[float, ...] = ()
+    sample_hz: float | None = None
+    window_groups: int | None = None
+    pixel_budget: int | None = None
+    priority: float = 1.0
+    max_age_s: float | None = None
+
+    def __post_init__(self) -> None:
+        """Validate every field."""
+        if self.name != "":
+            _check_name(self.name)
+        if not isinstance(self.image, str) or self.image and not _is_topic(self.image):
+            raise self._error("image", f"must be the name of a topic, not {self.image!r}")
+        if self.transport is not None and self.transport not in TRANSPORTS:
+            raise self._error(
+                "transport", f"must be one of {', '.join(TRANSPORTS)}, not {self.transport!r}"
+            )
+        for name in RANGES:
+            self._check_number(name)
+        object.__setattr__(self, "region", self._checked_region())
+
+    @property
+    def camera(self) -> tuple[str, str]:
+        """What tells its camera from others: topic and transport."""
+        return self.image, self.transport or ""
+
+    def box(self, height: int, width: int) -> tuple[int, int, int, int]:
+        """Return x0, y0, x1, y1 in pixels of what is seen of a picture, x1 and y1 exclusive."""
+        if not self.region:
+            return 0, 0, width, height
+        xs, ys = (self.region[0::2], self.region[1::2])
+        x0, y0 = math.floor(min(xs) * width), math.floor(min(ys) * height)
+        return x0, y0, max(x0 + 1, math.ceil(max(xs) * width - 1e-9)), \
+            max(y0 + 1, math.ceil(max(ys) * height - 1e-9))
+
+    def cut(self, image: np.ndarray) -> np.ndarray:
+        """Return what is seen of a uint8 (H, W, 3) picture; the picture itself where that is all.
+
+        Outside a polygon every pixel is OUTSIDE.
+        """
+        if not self.region:
+            return image
+        x0, y0, x1, y1 = self.box(*image.shape[:2])
+        part = image[y0:y1, x0:x1].copy()
+        if len(self.region) > 4:
+            part[~_inside(self.region, *image.shape[:2], (x0, y0, x1, y1))] = OUTSIDE
+        return part
+
+    def shows_the_same(self, other: View) -> bool:
+        """Return whether two views differ in nothing but name, priority and patience."""
+        same = ("camera", "region", "sample_hz", "window_groups", "pixel_budget")
+        return all(getattr(self, name) == getattr(other, name) for name in same)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields but the name that differ from their defaults, as in YAML."""
+        values: dict[str, Any] = {}
+        for field in dataclasses.fields(self)[1:]:
+            value = getattr(self, field.name)
+            if value != field.default:
+                values[field.name] = list(value) if isinstance(value, tuple) else value
+        return values
+
+    def _error(self, field: str, message: str) -> ViewError:
+        return ViewError(f"view '{self.name}': {field} {message}", field)
+
+    def _check_number(self, field: str) -> None:
+        value = getattr(self, field)
+        if value is None:
+            return
+        low, high = RANGES[field]
+        whole = isinstance(low, int)
+        kind, what = (numbers.Integral, "a whole number") if whole else (numbers.Real, "a number")
+        if isinstance(value, bool) or not isinstance(value, kind):
+            raise self._error(field, f"must be {what}, not {value!r}")
+        if not low <= value <= high:
+            raise self._error(field, f"must be {low:g} to {high:g}, not {value!r}")
+
+    def _checked_region(self) -> tuple[float, ...]:
+        region = self.region
+        if isinstance(region, str) or not isinstance(region, Sequence):
+            raise self._error("region", f"must be a list of numbers, not {region!r}")
+        for value in region:
+            if isinstance(value, bool) or not isinstance(value, numbers.Real):
+                raise self._error("region", f"must hold numbers, not {value!r}")
+            if not 0.0 <= value <= 1.0:
+                raise self._error(
+                    "region",
+                    f"lies outside the picture: {value:g} (shares of width and height, 0 to 1)",
+                )
+        region = tuple(float(value) for value in region)
+        if not region:
+            return region
+        if len(region) == 4:
+            if not (region[0] < region[2] and region[1] < region[3]):
+                raise self._error(
+                    "region", f"must be x0 y0 x1 y1 with x0 < x1 and y0 < y1, not {list(region)}"
+                )
+            return () if region == (0.0, 0.0, 1.0, 1.0) else region
+        if len(region) % 2 or not 6 <= len(region) <= 2 * MAX_CORNERS:
+            raise self._error(
+                "region",
+                "must be x0 y0 x1 y1 of a rectangle, or x y of 3 to "
+                f"{MAX_CORNERS} corners, not {len(region)} numbers",
+            )
+        xs, ys = region[0::2], region[1::2]
+        doubled = sum(x * ys[i - 1] - xs[i - 1] * y for i, (x, y) in enumerate(zip(xs, ys,
+                                                                                strict=True)))
+        if abs(doubled) < 1e-6:
+            raise self._error("region", "is a polygon without an area")
+        return region
+
+
+FIELDS = tuple(field.name for field in dataclasses.fields(View))
+SHAPE = Shape(FIELDS, strings=("name", "image", "transport"), name="name")
+
+
+def _check_name(name: Any) -> None:
+    if not isinstance(name, str):
+        raise ViewError(f"a view's name must be text, not {name!r}", "name")
+    if len(name) > MAX_NAME or not _NAME.fullmatch(name):
+        raise ViewError(
+            f"view name {name[:MAX_NAME]!r} is not a ROS name: letters, digits and single "
+            f"underscores, starting with a letter, at most {MAX_NAME} characters", "name")
+    if name.lower() in RESERVED:
+        taken = ", ".join(RESERVED)
+        raise ViewError(f"view '{name}': that name is taken (so are: {taken})", "name")
+
+
+def _is_topic(name: str) -> bool:
+    return bool(_TOPIC.fullmatch(name)) and "//" not in name and not name.endswith("/")
+
+
+def check_new(view: View, others: Iterable[View]) -> None:
+    """Raise ViewError where a view cannot stand beside others."""
+    others = tuple(others)
+    if len(others) >= MAX_VIEWS:
+        raise ViewError(f"view '{view.name}': there are {MAX_VIEWS} already, which is the limit")
+    for other in others:
+        if other.name.lower() == view.name.lower():
+            how = "exists already" if other.name == view.name else f"overlaps with '{other.name}'"
+            raise ViewError(f"view '{view.name}': the name {how}", "name")
+        if view.shows_the_same(other):
+            raise ViewError(
+                f"view '{view.name}' differs in nothing from '{other.name}': give it another "
+                "image, region, sample_hz, window_groups or pixel_budget")
+
+
+def read_views(records: Sequence[Record], source: str) -> tuple[View, ...]:
+    """Return the views that records of a file describe. Raises ViewError with the line."""
+    views: list[View] = []
+    for record in records:
+        try:
+            if not record.values.get("name"):
+                raise ViewError("a view needs a name", "name")
+            view = View(**record.values)
+            check_new(view, views)
+        except ViewError as error:
+            line = record.lines.get(error.field, record.line)
+            raise ViewError(f"{source}:{line}: {error}", error.field) from error
+        views.append(view)
+    return tuple(views)
+
+
+def load_views(path: str | os.PathLike) -> tuple[View, ...]:
+    """Read a YAML file with the key `views`. Raises ViewError that names file and line."""
+    try:
+        with open(path, encoding="utf-8-sig") as file:
+            text = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise ViewError(f"{path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise ViewError(f"{path}: not UTF-8 text ({error.reason})") from error
+    if len(text) > MAX_FILE_BYTES:
+        raise ViewError(f"{path}: larger than {MAX_FILE_BYTES} bytes")
+    try:
+        return read_views(read_sections(text, str(path), {"views": SHAPE})["views"], str(path))
+    except YamlRecordError as error:
+        raise ViewError(str(error)) from error
+
+
+def views_to_dict(views: Iterable[View]) -> Mapping[str, Any]:
+    """Return what `read_views` reads."""
+    return {view.name: view.to_dict() for view in views}
+
+
+@lru_cache(maxsize=64)
+def _inside(
+    region: tuple[float, ...], height: int, width: int, box: tuple[int, int, int, int]
+) -> np.ndarray:
+    """Return which pixels of a box have their centre in a polygon: (rows, columns) of bool."""
+    x0, y0, x1, y1 = box
+    x = ((np.arange(x0, x1) + 0.5) / width)[None, :]
+    y = ((np.arange(y0, y1) + 0.5) / height)[:, None]
+    inside = np.zeros((y1 - y0, x1 - x0), bool)
+    xs, ys = region[0::2], region[1::2]
+    for i in range(len(xs)):
+        ax, ay, bx, by = xs[i - 1], ys[i - 1], xs[i], ys[i]
+        if ay == by:
+            continue
+        crosses = (ay > y) != (by > y)  # the ray to the right, even and odd crossings
+        inside ^= crosses & (x < ax + (y - ay) * (bx - ax) / (by - ay))
+    return inside
