@@ -60,6 +60,7 @@ class Decision:
     - `t_onset_ns`: frame time at which the present answer most likely began in the picture, with
       its standard deviation `t_onset_sd_s` in seconds; it may still move during the next groups.
       Both are 0 where no change was seen: `unknown`, `uncertain`, or so from the first look on.
+    - `contradicts`: what the question says that a yes implies (`implies`), and is not so.
     - `view`: name of the view that was asked about; empty for the only one without a name.
     """
 
@@ -86,6 +87,7 @@ class Decision:
     answers: tuple[str, ...] = ()
     t_onset_ns: int = 0
     t_onset_sd_s: float = 0.0
+    contradicts: tuple[str, ...] = ()
 
     @property
     def by_name(self) -> dict[str, str]:
@@ -127,6 +129,7 @@ class Decision:
             "answers": list(self.answers),
             "t_onset": self.t_onset_ns / 1e9,
             "t_onset_sd_s": self.t_onset_sd_s,
+            "contradicts": list(self.contradicts),
             "view": self.view,
         }
 

@@ -143,6 +143,10 @@ class Kind:
         """
         raise NotImplementedError
 
+    def settles(self, question: QuestionLike, p: Sequence[float]) -> bool:
+        """Return whether probabilities by themselves give an answer, whatever was held."""
+        return self.verdict(question, p, ()).answer != UNCERTAIN
+
     def unknown(self, question: QuestionLike) -> Verdict:
         """Return the verdict where nothing is known."""
         return Verdict(UNKNOWN)

@@ -36,6 +36,7 @@ TIERS = ("auto", "heads", "vlm")
 ASKS = ("always", "on_change")
 SMOOTHINGS = ("ema", "filter")
 AUTO = "auto"
+UNSURES = ("", "window")
 RESERVED_PREFIX = "camera_"
 
 MAX_QUESTIONS = 256
@@ -122,6 +123,10 @@ class Question:
         needs: id of a question (or `id[label]` of an any_of) whose `no` makes this one
             meaningless, or None.
         min_evidence_s: how long the picture must have been seen without a cut, in seconds.
+        implies: of a yes_no question: conditions (as for `when`) that must hold where the answer is
+            yes. Where one does not, the decision says so; nothing is corrected.
+        unsure: `window` to ask an uncertain question once more, about a longer history, in dead
+            time; empty for not.
         view: name of the view that it is asked of; empty or `all`: of each.
 
     Raises:
@@ -154,6 +159,8 @@ class Question:
     shallow_margin: float = 3.0
     shallow_scale: float = 1.0
     shallow_bias: float = 0.0
+    implies: tuple[str, ...] = ()
+    unsure: str = ""
     view: str = ""
 
     def __post_init__(self) -> None:
@@ -181,6 +188,7 @@ class Question:
         self._number("ema", 0.0, 1.0, above=True)
         self._one_of("ask", ASKS)
         self._one_of("smoothing", SMOOTHINGS)
+        self._one_of("unsure", UNSURES)
         self._number("switch_hz", 0.0, 10.0, above=True)
         self._number("change", 0.0, 2.0)
         self._number("refresh_s", 0.0, 3600.0, above=True)
@@ -211,6 +219,12 @@ class Question:
         """Ids of the questions that `when` and `needs` name."""
         named = parse_condition(self.when).questions if self.when else ()
         return tuple(dict.fromkeys([*named, *([question_of(self.needs)] if self.needs else [])]))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Ids of the questions that any of its conditions name, implied ones included."""
+        implied = [name for one in self.implies for name in parse_condition(one).questions]
+        return tuple(dict.fromkeys([*self.depends_on, *implied]))
 
     def is_of(self, view: str) -> bool:
         """Return whether it is asked of the view of that name."""
@@ -306,6 +320,21 @@ class Question:
         if self.id in self.depends_on:
             own = self.needs is not None and question_of(self.needs) == self.id
             raise self._error("needs" if own else "when", "names itself")
+        self._check_implies()
+
+    def _check_implies(self) -> None:
+        given = (self.implies,) if isinstance(self.implies, str) else self.implies
+        if not isinstance(given, (list, tuple)):
+            raise self._error("implies", f"must be a condition or a list of them, not {given!r}")
+        if given and self.kind != "yes_no":
+            raise self._error("implies", f"says what a yes implies: this is {kind_of(self).noun}")
+        try:
+            conditions = [parse_condition(one) for one in given]
+        except ConditionError as error:
+            raise self._error("implies", str(error)) from error
+        if any(self.id in condition.questions for condition in conditions):
+            raise self._error("implies", "names itself")
+        self._set("implies", tuple(condition.text for condition in conditions))
 
     def _check_head(self) -> None:
         if self.head is None:
@@ -535,7 +564,7 @@ class QuestionBook:
                 raise QuestionError(
                     f"question '{question_id}': event '{event.id}' listens to it", "id"
                 )
-        users = [other.id for other in self if question_id in other.depends_on]
+        users = [other.id for other in self if question_id in other.names]
         if users:
             raise QuestionError(
                 f"question '{question_id}': it is in a condition of {', '.join(users)}", "id"
@@ -642,6 +671,11 @@ class QuestionBook:
                     parse_condition(question.when).check(questions)
             except ConditionError as error:
                 raise _link_error(question, "when", str(error)) from error
+            try:
+                for one in question.implies:
+                    parse_condition(one).check(questions)
+            except ConditionError as error:
+                raise _link_error(question, "implies", str(error)) from error
             if question.needs:
                 names = names_of(questions)
                 if question.needs not in names:

@@ -31,8 +31,8 @@ from vlm_decisions.sources.images import image_to_rgb
 DECISION = core.Decision(  # as a score and an any_of would fill it together
     "activity", "typing", 0.5, 0.25, ("typing", "idle"), (0.5, 0.5), 2, 24,
     1_700_000_000_123_456_789, 1_700_000_000_999_999_999, 1_700_000_001_000_000_001, True,
-    1_699_999_999_000_000_000, "sim_desk", "camera", "", core.OK, 1_700_000_000_500_000_001, 1.5,
-    ("yes", "no"), 1_699_999_998_750_000_001, 0.125)
+    1_699_999_999_000_000_000, "sim_desk", "camera", "", core.OK, 1_700_000_000_500_000_001,
+    "front", 1.5, ("yes", "no"), 1_699_999_998_750_000_001, 0.125, ("cup",))
 
 
 @pytest.mark.parametrize("stamp_ns", [
@@ -86,7 +86,8 @@ def test_unknown_decision_round_trips():
     Question("f", "Is there a {}?", kind="any_of", options=("cup", "pen"), bias=0.5),
     Question("g", "Is it?", smoothing="filter", switch_hz=0.75),
     Question("h", "Is it?", depth="auto", shallow_depth=4, shallow_margin=1.5, shallow_scale=2.0,
-             shallow_bias=-1.0)])
+             shallow_bias=-1.0),
+    Question("i", "Is it?", implies=("a", "not b"), unsure="window")])
 def test_question_round_trips(question):
     assert question_from_msg(question_to_msg(question)) == question
 

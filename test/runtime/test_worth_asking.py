@@ -17,7 +17,7 @@ from vlm_decisions.decision import (
     YES,
 )
 from vlm_decisions.frames import NS
-from vlm_decisions.questions import Question, QuestionError
+from vlm_decisions.questions import Question, QuestionBook, QuestionError
 
 
 def film(bench, seconds, begin_s=0.0):
@@ -191,3 +191,84 @@ def test_every_unknown_has_its_status():
     bench.run(10)
     assert bench.of("q")[-1].status == STALE
     assert bench.runtime.ask(Question("now", "n")).status == NO_IMAGE
+
+
+IMPLIES = ("- {id: left, text: left, implies: [cup, 'activity != away']}\n"
+           "- {id: cup, text: cup}\n"
+           "- {id: activity, text: activity, kind: choice, options: [typing, away]}\n")
+
+
+def test_a_yes_that_contradicts_what_it_implies_says_so_and_is_counted():
+    p = {"left": 0.9, "cup": 0.9, "activity": [2.0, 0.0]}
+    bench = Bench(IMPLIES, FakeEngine(answer=lambda text, _: p[text]))
+    film(bench, 2)
+    assert bench.of("left")[-1].contradicts == () and not bench.runtime.stats().contradictions
+    p["cup"] = 0.05
+    film(bench, 3, 2)
+    last = bench.of("left")[-1]
+    assert (last.answer, last.contradicts) == (YES, ("cup",))
+    p["activity"] = [0.0, 5.0]
+    film(bench, 3, 5)
+    assert bench.of("left")[-1].contradicts == ("cup", "activity != away")
+    assert bench.runtime.stats().contradictions == {"left": 1}, "it lasts"
+    assert {d.contradicts for d in bench.of("cup")} == {()}
+    p["left"] = 0.05
+    film(bench, 2, 8)
+    assert (bench.of("left")[-1].answer, bench.of("left")[-1].contradicts) == ("no", ())
+    p["left"] = 0.95
+    film(bench, 2, 10)
+    assert bench.runtime.stats().contradictions == {"left": 2}
+    with pytest.raises(QuestionError, match="'cup': it is in a condition of left"):
+        bench.runtime.remove_question("cup")
+
+
+def test_what_is_not_known_contradicts_nothing():
+    bench = Bench("- {id: left, text: left, implies: cup}\n- {id: cup, text: cup}\n",
+                  FakeEngine(answer=lambda text, _: {"left": 0.9, "cup": 0.5}[text]))
+    film(bench, 3)
+    assert {d.contradicts for d in bench.of("left")} == {()}
+
+
+@pytest.mark.parametrize(("question", "message"), [
+    ("id: a, text: a, implies: [cap]", "q:2: question 'a': implies there is no question 'cap'"),
+    ("id: a, text: a, implies: [a]", "q:2: question 'a': implies names itself"),
+    ("id: a, text: a, implies: [b and]", "q:2: question 'a': implies cannot be read"),
+    ("id: a, text: a, implies: 5", "q:2: question 'a': implies must be a condition or a list"),
+    ("id: a, text: a, kind: choice, options: [x, y], implies: [b]",
+     "q:2: question 'a': implies says what a yes implies: this is a choice"),
+    ("id: a, text: a, unsure: often", "q:2: question 'a': unsure must be one of"),
+])
+def test_bad_implications_are_named_with_their_line(question, message):
+    with pytest.raises(QuestionError, match=message):
+        QuestionBook.loads(f"- {{id: b, text: b}}\n- {{{question}}}\n", "q")
+
+
+def test_what_is_uncertain_is_asked_once_more_about_a_longer_history():
+    engine = FakeEngine(answer=lambda text, vision: 0.5 if text == "doubt" else 0.9)
+    bench = Bench("- {id: doubt, text: doubt, unsure: window}\n"
+                  "- {id: sure, text: sure, unsure: window}\n- {id: plain, text: doubt}\n", engine,
+                  window_groups=2)
+    film(bench, 4)
+    again = [d for d in bench.of("doubt") if d.model.endswith("+window")]
+    plain = [d for d in bench.of("doubt") if not d.model.endswith("+window")]
+    assert len(again) >= len(plain) - 1 > 10
+    assert not [d for d in bench.of("sure") + bench.of("plain") if d.model.endswith("+window")]
+    assert bench.runtime.stats().asked_again == len(again)
+    # Three windows of two groups, from the newest frame back; the stream has two windows at most.
+    span_s = {round((d.t_end_ns - d.t_start_ns) / NS, 3) for d in again[8:]}
+    assert min(span_s) == 1.375 > max((d.t_end_ns - d.t_start_ns) / NS for d in plain)
+    assert {d.t_end_ns for d in again} <= {d.t_end_ns for d in plain}
+
+
+def test_a_second_look_that_fails_stops_nothing():
+    class Once(FakeEngine):
+        def stream(self, window_groups, mode):
+            stream = super().stream(window_groups, mode)
+            if mode == "window":
+                stream.ask = lambda queries: (_ for _ in ()).throw(RuntimeError("no room"))
+            return stream
+
+    bench = Bench("- {id: doubt, text: doubt, unsure: window}\n",
+                  Once(answer=lambda text, vision: 0.5))
+    film(bench, 3)
+    assert len(bench.of("doubt")) > 8 and "asked again: no room" in bench.runtime.stats().last_error

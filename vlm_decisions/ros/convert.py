@@ -63,7 +63,8 @@ def decision_to_msg(decision: Decision) -> DecisionMsg:
         value=float(decision.value),
         answers=list(decision.answers),
         t_onset=ns_to_time(decision.t_onset_ns),
-        t_onset_sd_s=float(decision.t_onset_sd_s))
+        t_onset_sd_s=float(decision.t_onset_sd_s),
+        contradicts=list(decision.contradicts))
 
 
 def decision_from_msg(msg: DecisionMsg) -> Decision:
@@ -76,7 +77,7 @@ def decision_from_msg(msg: DecisionMsg) -> Decision:
         changed=msg.changed, since_ns=time_to_ns(msg.since), model=msg.model,
         frame_id=msg.header.frame_id, reason=msg.reason, status=msg.status,
         t_asked_ns=time_to_ns(msg.t_asked), t_onset_ns=time_to_ns(msg.t_onset),
-        t_onset_sd_s=msg.t_onset_sd_s,
+        t_onset_sd_s=msg.t_onset_sd_s, contradicts=tuple(msg.contradicts),
         value=msg.value, answers=tuple(msg.answers))
 
 
@@ -117,7 +118,8 @@ def question_to_msg(question: Question) -> QuestionMsg:
         min_evidence_s=question.min_evidence_s, thresholds=list(question.thresholds),
         smoothing=question.smoothing, switch_hz=question.switch_hz,
         shallow_depth=question.shallow_depth, shallow_margin=question.shallow_margin,
-        shallow_scale=question.shallow_scale, shallow_bias=question.shallow_bias)
+        shallow_scale=question.shallow_scale, shallow_bias=question.shallow_bias,
+        implies=list(question.implies), unsure=question.unsure)
 
 
 def question_from_msg(msg: QuestionMsg) -> Question:
@@ -132,7 +134,8 @@ def question_from_msg(msg: QuestionMsg) -> Question:
         thresholds=tuple(msg.thresholds),
         smoothing=msg.smoothing, switch_hz=msg.switch_hz,
         shallow_depth=msg.shallow_depth, shallow_margin=msg.shallow_margin,
-        shallow_scale=msg.shallow_scale, shallow_bias=msg.shallow_bias)
+        shallow_scale=msg.shallow_scale, shallow_bias=msg.shallow_bias,
+        implies=tuple(msg.implies), unsure=msg.unsure)
 
 
 def questions_to_msg(questions: Iterable[Question], changed_ns: int) -> QuestionArray:

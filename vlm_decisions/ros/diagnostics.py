@@ -183,7 +183,9 @@ class Diagnostics:
         values: dict[str, object] = {
             "frames": now.frames, "groups": now.groups, "ticks": now.ticks,
             "decisions": now.decisions, "queue": now.queue, "windows": now.segments,
-            "scene changes": now.scene_changes, "put off": now.skipped, "errors": now.errors,
+            "scene changes": now.scene_changes, "put off": now.skipped, "asked": now.asked,
+            "answers that stood": now.reused, "asked again": now.asked_again,
+            "errors": now.errors,
             "last error": now.last_error}
         values |= {f"windows broken off, {cause}": count for cause, count in now.breaks.items()}
         values |= {f"dropped, {cause}": count for cause, count in sorted(now.dropped.items())}
@@ -219,6 +221,8 @@ class Diagnostics:
             cost = now.runtime.costs.get(question_id)
             values[question_id] = (f"{_number(rate_hz)} of {_number(wanted_hz)} Hz"
                                    + (f", {cost}" if cost and cost.tokens else ""))
+            if times := now.runtime.contradictions.get(question_id):
+                values[question_id] += f", contradicted {times} times"
             low = able and rate_hz < wanted_hz / 2
             self._low[question_id] = self._low.get(question_id, 0) + 1 if low else 0
             if self._low[question_id] > 5:

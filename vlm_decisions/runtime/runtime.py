@@ -22,6 +22,7 @@ from ..decision import FAULT, NO_IMAGE, OK, STALE, UNKNOWN, Decision
 from ..frames import Frame
 from ..questions import Question, QuestionBook, QuestionError
 from ..views import View, ViewError
+from .contradictions import Contradictions
 from .encoding import Encoding
 from .engine_protocol import EngineLike
 from .evidence import Result
@@ -97,6 +98,7 @@ class Runtime:
         self._meter = Meter(timer)
         self._changed = threading.Condition(threading.RLock())  # there is something to do
         self._one_offs = OneOffs(self._changed)
+        self._contradictions = Contradictions()
         self._intakes: dict[tuple[str, str], Intake] = {}  # by camera
         self._views: tuple[ViewState, ...] = ()
         for view in book.views:
@@ -643,7 +645,14 @@ class Runtime:
             ):
                 view.meter.drop("outdated")
             else:
-                self._publish(view, view.gate.result(result, question, self._clock_ns()))
+                decisions = view.gate.result(result, question, self._clock_ns())
+                if question.implies:
+                    answers = self._answers(view)
+                    decisions = [
+                        replace(one, contradicts=self._contradictions.of(question, one, answers))
+                        for one in decisions
+                    ]
+                self._publish(view, decisions)
 
     def _use_dead_time(self) -> None:
         for _ in range(MAX_IDLE_PIECES):
@@ -658,6 +667,8 @@ class Runtime:
                 more |= again
                 for fault in work.faults:
                     self._error(fault)
+                for result in work.results:
+                    self._admit(view, result, view.generation)
             if not more:
                 return
 
@@ -694,6 +705,8 @@ class Runtime:
             overload=next((one.overload for one in views.values() if one.overload), ""),
             asked=meter.total("asked"),
             reused=meter.total("reused"),
+            asked_again=meter.total("asked_again"),
+            contradictions=dict(self._contradictions.counts),
             costs=by_question("costs"),
             queue=sum(one.queue for one in views.values()),
             tick_ms=meter.tick_ms(),

@@ -73,7 +73,9 @@ class RuntimeStats:
     - `image_rate_hz` on frame time, `image_age_s` since the last arrival (inf: none yet).
     - `condition`: why answers are unknown just now, or empty. `last_error`: the newest message.
     - `asked`, `reused`: questions asked of the language model, and answers of it that stood for a
-      further group because the picture had not changed (`ask: on_change`).
+      further group because the picture had not changed (`ask: on_change`). `asked_again`: those
+      that were asked about a longer history (`unsure`).
+    - `contradictions`: by question, how often its yes began to contradict what it implies.
     - `costs`: tokens and milliseconds by question, 0 where a head answers it; `overload`: what is
       too dear where rates had to be lowered within the last seconds, or empty.
     - `heads`: names of those in use; `heads_refused`: file to reason. `model`: empty until loaded.
@@ -107,6 +109,8 @@ class RuntimeStats:
     overload: str = ""
     asked: int = 0
     reused: int = 0
+    asked_again: int = 0
+    contradictions: dict[str, int] = field(default_factory=dict)
     costs: dict[str, Cost] = field(default_factory=dict)
     heads: tuple[str, ...] = ()
     heads_refused: dict[str, str] = field(default_factory=dict)

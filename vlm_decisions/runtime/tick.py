@@ -15,7 +15,7 @@ from ..decision import TIER_HEADS, TIER_VLM
 from ..frames import NS, Group
 from ..kinds import kind_of, sigmoid
 from ..questions import Question, QuestionError
-from .engine_protocol import EngineLike, ReadoutLike, TimedGroup
+from .engine_protocol import EngineLike, ReadoutLike, StreamLike, TimedGroup
 from .evidence import Evidence, Result
 from .heads import Head, HeadError, Pooled, answering_head
 from .scheduler import Cost, CostModel
@@ -25,6 +25,9 @@ from .statistics import Meter
 
 #: A batch is so large that its answers come before the evidence is this share of max_age_s old.
 AGED_SHARE = 0.75
+
+#: The longer history of a second look (`unsure: window`), in windows.
+LONG_WINDOWS = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +80,8 @@ class Processor:
         self._frame_id = ""
         self._cut_ns = 0  # where the window, or what it shows, begins
         self._answers: dict[str, tuple[Result, np.ndarray]] = {}  # with the features asked about
+        self._long: StreamLike | None = None  # the longer history, once a question wants it
+        self._unsure: list[Question] = []  # to be asked about it: their last look left them open
         self._must_reset = False  # the stream's groups are of another window
         self._must_start_over = False  # its state may be spoilt
         self._faulty: set[Question] = set()  # failed when last asked: kept out of the batch
@@ -92,6 +97,7 @@ class Processor:
     def restart(self) -> None:
         """Begin a new window: what comes next is not contiguous with what was."""
         self._answers.clear()
+        self._unsure.clear()
         self._last = None
         self._must_reset = True
 
@@ -104,6 +110,10 @@ class Processor:
     def check(self, question: Question) -> None:
         """Raise QuestionError where this model and its heads can never answer a question."""
         self._check_depth(question)
+        if question.unsure and self._engine.n_frames < 2:
+            raise QuestionError(
+                f"question '{question.id}': unsure {question.unsure}: '{self._engine.name}' sees "
+                "single frames: there is no longer history for it", "unsure")
         demanded = question.tier == "heads" or question.head is not None
         if demanded and answering_head(question, self._heads) is None:
             raise QuestionError(
@@ -198,6 +208,14 @@ class Processor:
         ids = {question.id for question in questions}
         self._answers = {name: kept for name, kept in self._answers.items() if name in ids}
         self.asks_model = any(self._is_models(question) for question in questions)
+        self._unsure.clear()
+        if any(question.unsure for question in questions):
+            if self._long is None:
+                self._long = self._engine.stream(
+                    LONG_WINDOWS * self._settings.window_groups, "window"
+                )
+        else:
+            self._long = None
         due = [question for question in due if self._is_models(question)]
         if encoded.fault:
             return
@@ -251,10 +269,27 @@ class Processor:
         if self._must_reset or self._must_start_over or not self.asks_model:
             return False, Work()
         try:
-            return self._stream.idle(), Work()
+            if self._stream.idle():
+                return True, Work()
         except Exception as error:
             self._must_start_over = True
             return False, Work(faults=(f"engine, idle: {_text(error)}",))
+        return False, self._look_again()
+
+    def _look_again(self) -> Work:
+        """Ask what the last group left uncertain about a longer history."""
+        unsure, self._unsure = self._unsure, []
+        if not unsure:
+            return Work()
+        self._meter.count("asked_again", len(unsure))
+        try:
+            readouts = self._long.ask(unsure)
+        except Exception as error:
+            self._long = None
+            return Work(faults=(f"engine, asked again: {_text(error)}",))
+        results = [self._read(question, readout, self._long.history, "+window")
+                   for question, readout in zip(unsure, readouts, strict=True)]
+        return Work(tuple(result for result in results if result.probabilities))
 
     # -- vision and heads ------------------------------------------------------------------------
 
@@ -308,13 +343,23 @@ class Processor:
         if self._must_reset:
             self._stream.reset()
             self._must_reset = self._must_start_over = False
+            if self._long is not None:
+                self._long.reset()
         self._mend()
-        self._stream.append(encoded.features, (encoded.t_start_ns, encoded.t_end_ns))
+        stamps_ns = encoded.t_start_ns, encoded.t_end_ns
+        self._stream.append(encoded.features, stamps_ns)
+        if self._long is not None:
+            self._long.append(encoded.features, stamps_ns)
 
     def _keep(self, work: Work, encoded: Encoded) -> None:
         """Remember answers that may stand while the picture does not change."""
         for result in work.results:
-            self._answers.pop(result.question.id, None)
+            question = result.question
+            if question.unsure and result.probabilities and not kind_of(question).settles(
+                question, result.probabilities
+            ):
+                self._unsure.append(question)
+            self._answers.pop(question.id, None)
             if result.probabilities and result.question.ask == "on_change":
                 self._answers[result.question.id] = result, encoded.features.mean
 
@@ -393,16 +438,25 @@ class Processor:
         if raised == len(questions):
             self._must_start_over = True  # no question works: perhaps it is the state
 
-    def _read(self, question: Question, readout: ReadoutLike) -> Result:
-        """Return what the model's output says, or why it says nothing."""
-        history = self._stream.history
+    def _read(
+        self,
+        question: Question,
+        readout: ReadoutLike,
+        history: Sequence[TimedGroup] = (),
+        mark: str = "",
+    ) -> Result:
+        """Return what the model's output says, or why it says nothing.
+
+        `history`: what it was asked about, if not the stream; `mark` comes behind the model's name.
+        """
+        history = history or self._stream.history
         evidence = Evidence(
             tier=TIER_VLM,
             t_start_ns=history[0].t_start_ns,
             t_end_ns=history[-1].t_end_ns,
             depth=int(readout.depth),
             frame_id=self._frame_id,
-            model=self._engine.name,
+            model=self._engine.name + mark,
         )
         try:
             if getattr(readout, "calibrated", False):

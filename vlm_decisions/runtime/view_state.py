@@ -74,7 +74,7 @@ class ViewState:
         self.questions: tuple[Question, ...] = ()
         self.processor: Processor | None = None
         self.turn: Turn | None = None
-        self._generation = 0  # of frame time, that the processor's window belongs to
+        self.generation = 0  # of frame time, that the processor's window belongs to
         self._put_off = False
         self._overloaded_ns: int | None = None  # t_end of the last group not all was asked about
         self._backlogs: deque[int] = deque(maxlen=BACKLOGS)  # t_end where each of the last began
@@ -99,8 +99,8 @@ class ViewState:
             return False
         self._taken_s = began_s
         self.turn = Turn(group, generation, backlog, began_s, model_s, self.questions)
-        if generation != self._generation:
-            self._generation, self._asked_ns = generation, 0
+        if generation != self.generation:
+            self.generation, self._asked_ns = generation, 0
             self.scheduler.reset()
             self.processor.restart()
         return True
@@ -191,7 +191,7 @@ class ViewState:
         newest_ns = self.processor.newest_ns if self.processor else None
         return (
             newest_ns is not None
-            and self._generation == self.intake.generation
+            and self.generation == self.intake.generation
             and now_ns - newest_ns <= self.settings.max_age_s * NS
         )
 

@@ -9,7 +9,8 @@ from ..conditions import Condition, parse_condition
 from ..decision import NO, NOT_ASKED, NOT_ENOUGH_EVIDENCE, OK, UNKNOWN
 from ..questions import Question
 
-_condition = lru_cache(maxsize=1024)(parse_condition)
+#: A condition as it was read, by its text.
+condition_of = lru_cache(maxsize=1024)(parse_condition)
 
 
 def withheld(question: Question, answers: Mapping[str, str], seen_s: float) -> tuple[str, str]:
@@ -21,7 +22,7 @@ def withheld(question: Question, answers: Mapping[str, str], seen_s: float) -> t
     if question.needs is not None and answers.get(question.needs, UNKNOWN) == NO:
         return NOT_ASKED, f"it needs '{question.needs}', which is no"
     if question.when is not None:
-        condition = _condition(question.when)
+        condition = condition_of(question.when)
         holds = condition.holds(answers)
         if not holds:
             return NOT_ASKED, f"{question.when}: {_open(condition, answers, holds)}"

@@ -286,7 +286,7 @@ class Board:
             "began": (finite((d.t_decided_ns - d.t_onset_ns) / NS + later_s)
                       if d.t_onset_ns else None),
             "began_sd": d.t_onset_sd_s, "rate": round(rate_hz, 2), "model": d.model,
-            "reason": d.reason, "status": d.status}
+            "reason": d.reason, "status": d.status, "contradicts": list(d.contradicts)}
 
     # -- events ----------------------------------------------------------------------------------
 

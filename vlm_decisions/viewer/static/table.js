@@ -128,7 +128,8 @@ class Row {
     attribute(this.tier, "title", (TIER_HINTS[d.tier] ?? "") + (d.model ? ` (${d.model})` : ""));
     say(this.rate, hertz(now - this.arrived > 3 ? 0 : d.rate));
     // Beside the name, where there is always a line: a row must not jump when its answer is unknown.
-    const reason = unasked ? d.reason : unknown ? (told ? "" : d.reason) : stale ? "stale" : "";
+    const reason = unasked ? d.reason : unknown ? (told ? "" : d.reason) : stale ? "stale"
+      : d.contradicts.length ? `contradicts: ${d.contradicts.join(", ")}` : "";
     say(this.reason, reason);
     attribute(this.reason, "title", reason);
     [...this.options.children].forEach((item, i) => {
