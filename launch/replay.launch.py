@@ -25,6 +25,7 @@ from launch.events.process import ProcessExited
 from launch_ros.actions import Node
 
 from launch import LaunchContext, LaunchDescription
+from vlm_decisions.files.extras import missing
 from vlm_decisions.ros.launching import decision_node, given, node_arguments, text, viewer_nodes
 from vlm_decisions.sources.bags import COMPRESSED, Bag
 from vlm_decisions.sources.recording import is_bag
@@ -42,8 +43,11 @@ def start(context: LaunchContext) -> list[Action]:
     playing = {"source": text(source), "rate": float(given(context, "speed")),
                "loop": given(context, "loop") == "true", "wait_s": WAIT_S, "unseen": False}
     if is_bag(source):
-        with Bag(source) as bag:
-            topic = bag.image_topic(image or None)
+        try:
+            with Bag(source) as bag:
+                topic = bag.image_topic(image or None)
+        except ImportError as error:
+            raise RuntimeError(missing(error)) from error
         compressed, follow = topic.type == COMPRESSED, given(context, "use_sim_time") != "false"
         playing |= {"topics": text(topic.name), "clock": follow}
         renamed = {}  # they are published under their own names

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 
@@ -201,6 +202,33 @@ def test_sources_that_are_not_there(source, told, capfd):
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.parametrize("scheme", ["udp", "rtp"])
+def test_a_stream_that_nobody_sends(scheme, monkeypatch, capfd):
+    assert live.LISTEN_S <= 5.0
+    monkeypatch.setattr(live, "LISTEN_S", 0.3)
+    with pytest.raises(SourceError, match=r"nothing came within 0.3 s \(start the sender first"):
+        open_stream(f"{scheme}://127.0.0.1:23466")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_signal_does_not_wait_until_a_camera_is_opened():
+    go = threading.Event()
+
+    def connect(wait_s: float) -> Camera:
+        go.wait(60.0)
+        return Camera()
+
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            LiveSource("camera", connect)
+        assert not go.is_set()
+    finally:
+        go.set()
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+
+
 def test_addresses_are_shown_without_what_logs_in():
     assert without_password("rtsp://me:pw@cam/1") == "rtsp://cam/1"
     assert without_password("rtsp://cam/a@b") == "rtsp://cam/a@b"
@@ -210,8 +238,6 @@ def test_addresses_are_shown_without_what_logs_in():
 
 @pytest.mark.slow
 def test_a_real_rtsp_server_that_stalls_dies_and_comes_back(capfd):
-    import signal
-
     if not rtsp_server.available():
         pytest.skip("no RTSP server (apt install gir1.2-gst-rtsp-server-1.0 python3-gi "
                     "gstreamer1.0-plugins-ugly)")

@@ -74,6 +74,16 @@ def test_bad_questions_name_the_field(body, field, said):
     assert caught.value.field == field
 
 
+@pytest.mark.parametrize("make", [lambda body: new_question(body, ()), one_question])
+@pytest.mark.parametrize("text", ["", " ", "\u200b\u2060", "\x07", "x" * 501])
+def test_a_question_without_a_name_is_not_called_by_one(make, text):
+    with pytest.raises(QuestionError, match="^text ") as caught:
+        make({"text": text})
+    assert caught.value.field == "text"
+    with pytest.raises(QuestionError, match="^question 'mine': text "):
+        new_question({"text": text, "id": "mine"}, ())
+
+
 def test_unknown_keys_are_named():
     with pytest.raises(BodyError, match="'tier'.*id, text, kind, options"):
         new_question({"text": "Q?", "tier": "vlm"}, ())
