@@ -343,7 +343,7 @@ class AnyOf(Kind):
         answers = tuple(_threshold(question, one, was) for one, was in zip(p, before, strict=True))
         if UNCERTAIN in answers:
             return Verdict(UNCERTAIN, answers)
-        return Verdict(_joined(
+        return Verdict(joined(
             [label for label, one in zip(question.options, answers) if one == YES]), answers)
 
     def unknown(self, question: QuestionLike) -> Verdict:
@@ -369,7 +369,7 @@ class AnyOf(Kind):
             if label not in question.options:
                 raise KindError("answer", f"has no label '{label}' (its labels: "
                                           f"{', '.join(question.options)}; or '{NONE}')")
-        return _joined([label for label in question.options if label in wanted])
+        return joined([label for label in question.options if label in wanted])
 
 
 _YES_NO = YesNo()
@@ -416,7 +416,8 @@ def split_labels(answer: str) -> tuple[str, ...]:
     return () if answer == NONE else tuple(answer.split(COMMA))
 
 
-def _joined(labels: Sequence[str]) -> str:
+def joined(labels: Sequence[str]) -> str:
+    """Return the answer of an `any_of` of which these labels are so, in the question's order."""
     return COMMA.join(labels) or NONE
 
 

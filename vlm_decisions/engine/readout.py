@@ -13,11 +13,15 @@ from .decoder import Decoder
 
 @dataclass(frozen=True)
 class Query:
-    """A question to ask: yes/no without options, else a choice; ``depth`` None is full depth."""
+    """A question to ask; ``depth`` None is full depth.
+
+    kind: of kinds.KINDS; where it is empty, yes/no without options, else a choice.
+    """
 
     text: str
     options: tuple[str, ...] = ()
     depth: int | None = None
+    kind: str = ""
 
 
 @dataclass(frozen=True)
@@ -25,8 +29,9 @@ class Readout:
     """What the model answers.
 
     probabilities, logits: float64 (k,), ordered (yes, no) or as the options; the probabilities are
-    the softmax over these answers' logits. depth: language-model layers used. hidden: float32
-    (depth, D), the decision token after each layer, where it was asked for.
+    the softmax over these answers' logits. Of an any_of with k labels: logits (k, 2), each (yes,
+    no), and probabilities (k,) of yes. depth: language-model layers used. hidden: float32 (depth,
+    D), the decision token after each layer, where it was asked for; of an any_of (k, depth, D).
     """
 
     probabilities: np.ndarray
@@ -69,3 +74,16 @@ def read(
         trace = np.array(wide(traces[i])) if traces is not None else None
         out.append(Readout(softmax(row), row, depths[i], trace))
     return out
+
+
+def gathered(labels: Sequence[Readout]) -> Readout:
+    """Return the readout of an any_of from those of its labels, each a yes/no question."""
+    hidden = None
+    if labels[0].hidden is not None:
+        hidden = np.stack([one.hidden for one in labels])
+    return Readout(
+        np.array([one.p for one in labels]),
+        np.stack([one.logits for one in labels]),
+        labels[0].depth,
+        hidden,
+    )
