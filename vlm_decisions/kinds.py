@@ -86,7 +86,6 @@ class Kind:
         has_heads: whether linear heads (Tier 1) can answer.
         has_bias: whether the calibration has a bias.
         has_thresholds: whether the question can have `thresholds`.
-        has_p_thresholds: whether `enter` and `exit` are compared with P(yes).
     """
 
     name = ""
@@ -97,7 +96,6 @@ class Kind:
     has_heads = False
     has_bias = False
     has_thresholds = False
-    has_p_thresholds = False
 
     def check_count(self, count: int) -> None:
         """Raise KindError where the kind cannot have so many options."""
@@ -161,6 +159,10 @@ class Kind:
         """Return what conditions, events and labels may call by name, with the answers of each."""
         return {question.id: self.answers(question)}
 
+    def parts(self, question: QuestionLike, answer: str) -> tuple[str, ...]:
+        """Return the answer of each label that an answer as a whole means; none without labels."""
+        return ()
+
     def canonical(self, question: QuestionLike, answer: str | Sequence[str]) -> str:
         """Return an answer that people wrote as the question gives it. Raises KindError."""
         if not isinstance(answer, str):
@@ -176,7 +178,7 @@ class YesNo(Kind):
     """Yes or no, with `enter` and `exit` on P(yes)."""
 
     name, noun = "yes_no", "a yes/no question"
-    exclusive = has_heads = has_bias = has_p_thresholds = True
+    has_heads = has_bias = True
 
     def check_count(self, count: int) -> None:
         """Refuse options."""
@@ -309,7 +311,7 @@ class AnyOf(Kind):
     name, noun, words = "any_of", "an any_of", "labels"
     least_options = 1
     exclusive = False
-    has_bias = has_p_thresholds = True
+    has_bias = True
 
     def check(self, question: QuestionLike) -> None:
         """Refuse labels that could not be told apart in an answer, and two places."""
@@ -358,6 +360,13 @@ class AnyOf(Kind):
     def names(self, question: QuestionLike) -> dict[str, tuple[str, ...]]:
         """Return the name of each label's answer, `on_desk[cup]`."""
         return {label_name(question.id, label): (YES, NO) for label in question.options}
+
+    def parts(self, question: QuestionLike, answer: str) -> tuple[str, ...]:
+        """Return yes for the labels that an answer names, no for the others."""
+        if answer in (UNKNOWN, UNCERTAIN):
+            return (answer,) * len(question.options)
+        named = split_labels(answer)
+        return tuple(YES if label in named else NO for label in question.options)
 
     def canonical(self, question: QuestionLike, answer: str | Sequence[str]) -> str:
         """Return a list of labels, or a text with commas, in the order of the options."""
