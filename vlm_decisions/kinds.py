@@ -80,7 +80,6 @@ class Kind:
     Attributes:
         name: as in `Question.kind`.
         noun: what such a question is called in messages.
-        words: what the options are called in messages.
         least_options: how many there must be.
         exclusive: whether the probabilities are one distribution; else each stands by itself.
         has_heads: whether linear heads (Tier 1) can answer.
@@ -90,7 +89,6 @@ class Kind:
 
     name = ""
     noun = ""
-    words = "options"
     least_options = 2
     exclusive = True
     has_heads = False
@@ -100,8 +98,8 @@ class Kind:
     def check_count(self, count: int) -> None:
         """Raise KindError where the kind cannot have so many options."""
         if not self.least_options <= count <= MAX_OPTIONS:
-            raise KindError("options", f"must be {self.least_options} to {MAX_OPTIONS} "
-                                       f"{self.words} for {self.noun}, not {count}")
+            raise KindError("options", f"must be {self.least_options} to {MAX_OPTIONS} for "
+                                       f"{self.noun}, not {count}")
 
     def check(self, question: QuestionLike) -> None:
         """Raise KindError for what the kind cannot have; the options are normal and distinct."""
@@ -243,7 +241,7 @@ class Score(Kind):
     threshold at 1.5 the answer goes up at 1.65 and down at 1.35.
     """
 
-    name, noun, words = "score", "a score", "levels"
+    name, noun = "score", "a score"
     has_thresholds = True
 
     def check(self, question: QuestionLike) -> None:
@@ -308,7 +306,7 @@ class AnyOf(Kind):
     depend on the other labels. The tokens that the texts begin with are computed once.
     """
 
-    name, noun, words = "any_of", "an any_of", "labels"
+    name, noun = "any_of", "an any_of"
     least_options = 1
     exclusive = False
     has_bias = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import os
 
@@ -139,3 +140,13 @@ def test_reasons_stand_below_the_table(now):
     rows = out.getvalue().splitlines()
     assert rows[-2:] == ["3 unknown: blurred for 2.0 s", "1 unknown: no answer for 3.0 s"]
     assert "0.0 Hz" in rows[1]  # it is not answered now
+
+
+def test_a_score_shows_its_value_and_labels_have_room():
+    score = dataclasses.replace(decision("people", "one"), options=("none", "one"), value=0.921)
+    labels = dataclasses.replace(decision("on_desk", "cup, laptop, phone"), answers=("yes",) * 3)
+    lines = table_lines([score, labels], None, {}, 100)
+    assert "one (0.92)" in lines[1] and "cup, laptop, phone" in lines[2]
+    assert len({line.index("0.91") for line in lines[1:]}) == 1  # one column
+    narrow = table_lines([score, labels], None, {}, 40)
+    assert all(len(line) <= 40 for line in narrow) and "cup" in narrow[2]

@@ -168,7 +168,8 @@ class RosSource:
     def ask(self, question: Question, timeout_s: float) -> Decision:
         """Answer one question about now. Raises PageSourceError."""
         reply = self._call(Ask, wait_s=timeout_s + 2.0, text=question.text,
-                           options=list(question.options), timeout_s=timeout_s)
+                           kind=question.kind, options=list(question.options),
+                           thresholds=list(question.thresholds), timeout_s=timeout_s)
         if not reply.success and reply.decision.answer != "unknown":
             raise PageSourceError(reply.message)
         return decision_from_msg(reply.decision)

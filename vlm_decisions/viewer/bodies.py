@@ -8,6 +8,7 @@ import unicodedata
 from collections.abc import Callable, Container, Mapping
 from typing import Any
 
+from ..kinds import plain_kind
 from ..questions import MAX_ID, Question, QuestionBook, QuestionError, check_id, unnamed
 from .source import CHANGEABLE
 
@@ -15,7 +16,7 @@ MAX_BODY = 65_536
 """Bytes of a request; a question with all its options is far below."""
 
 _NEW = ("id", "text", "kind", "options")
-_ASK = ("text", "options")
+_ASK = ("text", "kind", "options")
 
 
 class BodyError(ValueError):
@@ -62,7 +63,7 @@ def one_question(body: Mapping[str, Any]) -> Question:
     _only(body, _ASK)
     options = body.get("options", ())
     return unnamed("ask", text=body.get("text", ""), options=options, ema=1.0,
-                   kind="choice" if options else "yes_no")
+                   kind=body.get("kind") or plain_kind(options))
 
 
 def changes_of(body: Mapping[str, Any], question: Question) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from .board import Board
 
 _DECISION = ("question_id", "answer", "p", "p_raw", "t_start", "t_end", "t_decided", "age",
              "changed", "since", "tier", "depth", "model", "frame_id", "reason", "options",
-             "probabilities")
+             "probabilities", "value", "answers")
 _EVENT = ("t", "kind", "ids", "level", "text")
 
 _RISKY = ("=", "+", "-", "@", "\t", "\r")
