@@ -13,7 +13,8 @@ from bag_tools import START_NS, image, make_bag
 from vlm_decisions.frames import NS
 from vlm_decisions.questions import Question, QuestionBook
 from vlm_decisions.sources.bag_writer import BagWriter
-from vlm_decisions.sources.bags import IMAGE, STRING, Bag, BagError
+from vlm_decisions.sources.bags import STRING, Bag, BagError
+from vlm_decisions.sources.messages import IMAGE
 from vlm_decisions.sources.recording import open_recording
 from vlm_decisions.sources.truth import (
     Span,

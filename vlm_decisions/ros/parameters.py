@@ -27,6 +27,7 @@ from ..frames import MODES
 from ..questions import Question, QuestionBook, QuestionError
 from ..runtime.settings import RANGES, RuntimeSettings
 from ..sources.images import MAX_PIXELS
+from ..sources.messages import TRANSPORTS
 from .matching import RELIABILITIES
 
 
@@ -75,8 +76,8 @@ SPECS = (
     Spec("heads_dir", "", "Folder of *.npz heads; empty: the shipped ones; none: no heads."),
     Spec("questions_file", "desk", "YAML file of questions, or the name of a shipped one; "
                                    "empty: start without questions."),
-    Spec("image_transport", "raw", "Which image topic to read: image, or image/compressed.",
-         choices=("raw", "compressed")),
+    Spec("image_transport", "raw", "Which image topic to read: image, or image/ + the transport's "
+                                   "name.", choices=tuple(TRANSPORTS)),
     Spec("reliability", "auto", "Reliability of the image subscription; auto: what the image's "
                                 "publishers offer.", choices=RELIABILITIES),
     Spec("stamp_source", "header", "Frame time: the header's stamp, or the time of arrival.",

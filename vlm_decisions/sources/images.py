@@ -130,14 +130,15 @@ def range_hint(msg: Any, value_range: tuple[int, int] = FULL_RANGE) -> str:
 
     Takes either message, of which the conversion has succeeded; costs about as much.
     """
-    if hasattr(msg, "encoding"):
+    if hasattr(msg, "step"):
         if not str(msg.encoding).endswith("16"):
             return ""
         order = ">u2" if msg.is_bigendian else "<u2"
         data = _bytes_of(msg.data)
         values = data[:data.size // 2 * 2].view(order)
     else:
-        if not msg.format.partition(";")[0].strip().endswith("16"):
+        # The packet of a video has 8 bits, and may have no format.
+        if not getattr(msg, "format", "").partition(";")[0].strip().endswith("16"):
             return ""
         values = decode_picture(_bytes_of(msg.data).tobytes()).reshape(-1)
         if values.dtype != np.uint16:

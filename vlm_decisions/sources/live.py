@@ -15,6 +15,8 @@ from urllib.parse import urlsplit
 import av
 import numpy as np
 
+from .bitstream import BitstreamError
+from .packets import CODECS, Continuity
 from .video import SourceError, codec_of, reason, rgb_of
 
 SCHEMES = ("rtsp", "rtsps", "rtmp", "rtmps", "srt", "udp", "rtp", "tcp", "http", "https")
@@ -192,21 +194,46 @@ class NetworkStream:
             codec = codec_of(self._container)
             self._container.close()
             raise SourceError(f"{self.name}: no decoder here for its video: {codec}")
-        self._stream.codec_context.thread_type = "SLICE"  # frame threads add delay
+        context = self._stream.codec_context
+        context.thread_type = "SLICE"  # frame threads add delay
+        # RTSP over UDP, RTP and the like lose packets.
+        self._continuity = (Continuity(context.name, context.extradata or b"")
+                            if context.name in CODECS else None)
 
     def frames(self) -> Iterator[tuple[Callable[[], np.ndarray], float | None]]:
         """Yield frames until the connection is lost; damaged ones are left out."""
         try:
             for packet in self._container.demux(self._stream):
+                if not self._can_be_right(packet):
+                    continue
                 try:
                     frames = packet.decode()
-                except av.FFmpegError:
-                    continue  # until the next whole picture
+                except av.FFmpegError as error:
+                    self._lose(reason(error))
+                    continue
+                if any(frame.is_corrupt for frame in frames):
+                    self._lose("damaged data")
+                    continue
                 for frame in frames:
-                    if not frame.is_corrupt:
-                        yield lambda frame=frame: rgb_of(frame), frame.time
+                    yield lambda frame=frame: rgb_of(frame), frame.time
         except (av.FFmpegError, OSError) as error:
             raise SourceError(f"{self.name}: the connection is lost: {_why(error)}") from error
+
+    def _can_be_right(self, packet: av.Packet) -> bool:
+        """Whether all that a packet's picture refers to has come."""
+        if self._continuity is None or not packet.size:
+            return True
+        try:
+            _, picture, missing = self._continuity.take(bytes(packet))
+        except BitstreamError:
+            return False
+        if missing and picture:
+            self._stream.codec_context.flush_buffers()
+        return not missing
+
+    def _lose(self, why: str) -> None:
+        if self._continuity is not None:
+            self._continuity.lose(why)
 
     def close(self) -> None:
         """Disconnect."""
