@@ -6,6 +6,7 @@ Here they are left out, and so is all that comes before the first keyframe.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import av
@@ -44,7 +45,8 @@ class Continuity:
         self._reader: H264Reader | HevcReader = H264Reader() if codec == H264 else HevcReader()
         self._missing = "the stream was joined between two keyframes"
         if extradata:
-            self._reader.read(self._framing.units(extradata))
+            with suppress(BitstreamError):  # then they are in the packets, or nothing can be read
+                self._reader.read(self._framing.units(extradata))
 
     def take(self, data: bytes) -> tuple[list[bytes], bool, str]:
         """Return a packet's units, whether they hold a picture, and why it cannot be right or "".
