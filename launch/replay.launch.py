@@ -25,8 +25,10 @@ from launch.events.process import ProcessExited
 from launch_ros.actions import Node
 
 from launch import LaunchContext, LaunchDescription
+from vlm_decisions.files.extras import missing
 from vlm_decisions.ros.launching import decision_node, given, node_arguments, text, viewer_nodes
-from vlm_decisions.sources.bags import COMPRESSED, Bag
+from vlm_decisions.sources.bags import Bag
+from vlm_decisions.sources.messages import TRANSPORT_BY_TYPE, topic_of
 from vlm_decisions.sources.recording import is_bag
 
 WAIT_S = 600.0
@@ -42,14 +44,18 @@ def start(context: LaunchContext) -> list[Action]:
     playing = {"source": text(source), "rate": float(given(context, "speed")),
                "loop": given(context, "loop") == "true", "wait_s": WAIT_S, "unseen": False}
     if is_bag(source):
-        with Bag(source) as bag:
-            topic = bag.image_topic(image or None)
-        compressed, follow = topic.type == COMPRESSED, given(context, "use_sim_time") != "false"
+        try:
+            with Bag(source) as bag:
+                topic = bag.image_topic(image or None)
+        except ImportError as error:
+            raise RuntimeError(missing(error)) from error
+        transport = TRANSPORT_BY_TYPE[topic.type]
+        follow = given(context, "use_sim_time") != "false"
         playing |= {"topics": text(topic.name), "clock": follow}
         renamed = {}  # they are published under their own names
         node = decision_node(
-            context, {"image/compressed" if compressed else "image": topic.name},
-            use_sim_time=follow, image_transport="compressed" if compressed else "raw")
+            context, {topic_of("image", transport): topic.name},
+            use_sim_time=follow, image_transport=transport)
     else:
         renamed = {"image": image or "image"}
         node = decision_node(context, renamed)

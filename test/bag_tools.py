@@ -11,7 +11,8 @@ import numpy as np
 
 from vlm_decisions.frames import NS
 from vlm_decisions.sources.bag_writer import BagWriter
-from vlm_decisions.sources.bags import COMPRESSED, IMAGE, STRING
+from vlm_decisions.sources.bags import STRING
+from vlm_decisions.sources.messages import COMPRESSED, IMAGE
 
 START_NS = 1_700_000_000 * NS
 SIZE = (48, 64)

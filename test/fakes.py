@@ -10,6 +10,7 @@ import numpy as np
 
 from vlm_decisions.decision import Decision
 from vlm_decisions.frames import NS, Frame
+from vlm_decisions.kinds import KINDS
 from vlm_decisions.questions import QuestionBook
 from vlm_decisions.runtime import Runtime
 from vlm_decisions.runtime.heads import Head, write_head
@@ -99,8 +100,8 @@ class Overflow(ValueError):
 class FakeEngine:
     """An engine with set costs and answers, and a log of what was asked of it.
 
-    `answer(text, vision)` gives the probability of yes (a choice: the logits). `fail` maps a
-    call's name to the exception that it raises.
+    `answer(text, vision)` gives the probability of yes (a choice or score: the logits; an any_of:
+    P(yes) of each label). `fail` maps a call's name to the exception that it raises.
     """
 
     clock: SimClock | None = None
@@ -200,6 +201,9 @@ class FakeStream:
 
     def _readout(self, query) -> Readout:
         value = self.engine.answer(query.text, self.history[-1].group)
+        if not KINDS[query.kind].exclusive:
+            value = np.asarray(value, float)
+            return Readout(np.stack([np.log(value) - np.log1p(-value), np.zeros(len(value))], 1))
         if query.options:
             return Readout(np.asarray(value, float))
         return Readout(np.array([np.log(value) - np.log1p(-value), 0.0]))

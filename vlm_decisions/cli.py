@@ -63,7 +63,9 @@ def _explained(error: BaseException) -> int:
         if not written and error.filename is None:
             error = OSError(error.errno, error.strerror, "standard output")
     if isinstance(error, ImportError):
-        print(f"vlm-decisions: {error}\n{_needs(error)}", file=sys.stderr)
+        from .files.extras import missing
+
+        print(f"vlm-decisions: {missing(error)}", file=sys.stderr)
         return 1
     if isinstance(error, (ValueError, OSError, RuntimeError)):
         print(f"vlm-decisions: {error}", file=sys.stderr)
@@ -90,19 +92,6 @@ def _replace_what_cannot_be_shown() -> None:
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="replace")
-
-
-def _needs(error: ImportError) -> str:
-    name = (error.name or "").partition(".")[0]
-    if name in ("matplotlib", "scipy", "sklearn"):
-        return "Statistics need the extra packages: pip install 'vlm_decisions[study]'"
-    if name in ("torch", "transformers", "safetensors"):
-        return "Training needs the extra packages: pip install 'vlm_decisions[train]'"
-    if name in ("rosbags", "mcap", "zstandard"):
-        return "Bags need the extra packages: pip install 'vlm_decisions[replay]'"
-    if name in ("rclpy", "sensor_msgs", "std_msgs", "vlm_decisions"):
-        return "This needs ROS 2: source its setup file, or use `make demo`."
-    return f"The module {name!r} is not installed."
 
 
 def _parser() -> argparse.ArgumentParser:

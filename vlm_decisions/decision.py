@@ -97,6 +97,11 @@ class Decision:
                 **{label_name(self.question_id, label): one for label, one in labels}}
 
     @property
+    def said(self) -> str:
+        """The answer for people: of a score with its expected value."""
+        return f"{self.answer} ({self.value:.2f})" if math.isfinite(self.value) else self.answer
+
+    @property
     def age_s(self) -> float:
         """Seconds from the newest frame of the evidence to the decision; inf if there is none."""
         if self.t_end_ns == 0:

@@ -80,30 +80,26 @@ class Kind:
     Attributes:
         name: as in `Question.kind`.
         noun: what such a question is called in messages.
-        words: what the options are called in messages.
         least_options: how many there must be.
         exclusive: whether the probabilities are one distribution; else each stands by itself.
         has_heads: whether linear heads (Tier 1) can answer.
         has_bias: whether the calibration has a bias.
         has_thresholds: whether the question can have `thresholds`.
-        has_p_thresholds: whether `enter` and `exit` are compared with P(yes).
     """
 
     name = ""
     noun = ""
-    words = "options"
     least_options = 2
     exclusive = True
     has_heads = False
     has_bias = False
     has_thresholds = False
-    has_p_thresholds = False
 
     def check_count(self, count: int) -> None:
         """Raise KindError where the kind cannot have so many options."""
         if not self.least_options <= count <= MAX_OPTIONS:
-            raise KindError("options", f"must be {self.least_options} to {MAX_OPTIONS} "
-                                       f"{self.words} for {self.noun}, not {count}")
+            raise KindError("options", f"must be {self.least_options} to {MAX_OPTIONS} for "
+                                       f"{self.noun}, not {count}")
 
     def check(self, question: QuestionLike) -> None:
         """Raise KindError for what the kind cannot have; the options are normal and distinct."""
@@ -165,6 +161,10 @@ class Kind:
         """Return what conditions, events and labels may call by name, with the answers of each."""
         return {question.id: self.answers(question)}
 
+    def parts(self, question: QuestionLike, answer: str) -> tuple[str, ...]:
+        """Return the answer of each label that an answer as a whole means; none without labels."""
+        return ()
+
     def canonical(self, question: QuestionLike, answer: str | Sequence[str]) -> str:
         """Return an answer that people wrote as the question gives it. Raises KindError."""
         if not isinstance(answer, str):
@@ -180,7 +180,7 @@ class YesNo(Kind):
     """Yes or no, with `enter` and `exit` on P(yes)."""
 
     name, noun = "yes_no", "a yes/no question"
-    exclusive = has_heads = has_bias = has_p_thresholds = True
+    has_heads = has_bias = True
 
     def check_count(self, count: int) -> None:
         """Refuse options."""
@@ -245,7 +245,7 @@ class Score(Kind):
     threshold at 1.5 the answer goes up at 1.65 and down at 1.35.
     """
 
-    name, noun, words = "score", "a score", "levels"
+    name, noun = "score", "a score"
     has_thresholds = True
 
     def check(self, question: QuestionLike) -> None:
@@ -310,10 +310,10 @@ class AnyOf(Kind):
     depend on the other labels. The tokens that the texts begin with are computed once.
     """
 
-    name, noun, words = "any_of", "an any_of", "labels"
+    name, noun = "any_of", "an any_of"
     least_options = 1
     exclusive = False
-    has_bias = has_p_thresholds = True
+    has_bias = True
 
     def check(self, question: QuestionLike) -> None:
         """Refuse labels that could not be told apart in an answer, and two places."""
@@ -347,7 +347,7 @@ class AnyOf(Kind):
         answers = tuple(_threshold(question, one, was) for one, was in zip(p, before, strict=True))
         if UNCERTAIN in answers:
             return Verdict(UNCERTAIN, answers)
-        return Verdict(_joined(
+        return Verdict(joined(
             [label for label, one in zip(question.options, answers) if one == YES]), answers)
 
     def unknown(self, question: QuestionLike) -> Verdict:
@@ -363,6 +363,13 @@ class AnyOf(Kind):
         """Return the name of each label's answer, `on_desk[cup]`."""
         return {label_name(question.id, label): (YES, NO) for label in question.options}
 
+    def parts(self, question: QuestionLike, answer: str) -> tuple[str, ...]:
+        """Return yes for the labels that an answer names, no for the others."""
+        if answer in (UNKNOWN, UNCERTAIN):
+            return (answer,) * len(question.options)
+        named = split_labels(answer)
+        return tuple(YES if label in named else NO for label in question.options)
+
     def canonical(self, question: QuestionLike, answer: str | Sequence[str]) -> str:
         """Return a list of labels, or a text with commas, in the order of the options."""
         parts = answer.split(",") if isinstance(answer, str) else answer
@@ -373,7 +380,7 @@ class AnyOf(Kind):
             if label not in question.options:
                 raise KindError("answer", f"has no label '{label}' (its labels: "
                                           f"{', '.join(question.options)}; or '{NONE}')")
-        return _joined([label for label in question.options if label in wanted])
+        return joined([label for label in question.options if label in wanted])
 
 
 _YES_NO = YesNo()
@@ -420,7 +427,8 @@ def split_labels(answer: str) -> tuple[str, ...]:
     return () if answer == NONE else tuple(answer.split(COMMA))
 
 
-def _joined(labels: Sequence[str]) -> str:
+def joined(labels: Sequence[str]) -> str:
+    """Return the answer of an `any_of` of which these labels are so, in the question's order."""
     return COMMA.join(labels) or NONE
 
 

@@ -28,7 +28,7 @@ from .files import resources
 from .files.atomic import write_text
 from .files.yaml_records import Record, Shape, YamlRecordError, read_sections, unknown_key
 from .kinds import KINDS, KindError, kind_of, names_of, question_of
-from .texts import comparable, is_visible, normal
+from .texts import comparable, is_visible, named, normal, what_cannot_stand
 from .views import ALL, View, ViewError, check_new, read_views, views_to_dict
 from .views import SHAPE as VIEW_SHAPE
 
@@ -46,7 +46,6 @@ MAX_OPTION = 80
 MAX_FILE_BYTES = 1_000_000
 
 _ID = re.compile(r"[a-zA-Z][a-zA-Z0-9]*(_[a-zA-Z0-9]+)*")
-_REORDERS = re.compile("[\u202a-\u202e\u2066-\u2069]")  # what is shown is not what is asked
 _TIER_NUMBERS = {1: "heads", 2: "vlm"}
 _RESERVED_OPTIONS = ("unknown", "uncertain")
 _MEANING = ("id", "text", "kind", "options", "scale", "bias", "view")
@@ -255,14 +254,11 @@ class Question:
             if isinstance(value, bool):
                 hint = "YAML reads a bare yes, no, on or off as a boolean: quote it"
             raise self._error(field, f"must be text, not {value!r} ({hint})")
-        if any(ord(c) < 32 and c not in "\t\n\r" or 0xD800 <= ord(c) <= 0xDFFF for c in value):
-            raise self._error(field, "holds control characters or is not valid Unicode")
-        if _REORDERS.search(value):
-            raise self._error(field, "holds characters that turn the direction of writing "
-                                     "(U+202A to U+202E, U+2066 to U+2069)")
+        if fault := what_cannot_stand(value):
+            raise self._error(field, f"holds {fault}")
         value = normal(value)
         if not is_visible(value):
-            unseen = f": it holds only invisible characters, {value[:8]!a}" if value else ""
+            unseen = f": it holds only invisible characters, {named(value)}" if value else ""
             raise self._error(field, f"is empty{unseen}")
         if len(value) > limit:
             raise self._error(field, f"has {len(value)} characters, the limit is {limit}")
@@ -275,7 +271,8 @@ class Question:
             kind_of(self).check_count(len(self.options))
         except KindError as error:
             raise self._error(error.field, str(error)) from error
-        options = tuple(self._plain("options", option, MAX_OPTION) for option in self.options)
+        options = tuple(self._option(number, option)
+                        for number, option in enumerate(self.options, 1))
         seen: set[str] = set()
         for option in options:
             key = comparable(option)
@@ -297,6 +294,13 @@ class Question:
             if not sound or not math.isfinite(value):
                 raise self._error("thresholds", f"must be numbers, not {value!r}")
         return tuple(map(float, self.thresholds))
+
+    def _option(self, number: int, option: Any) -> str:
+        try:
+            return self._plain("options", option, MAX_OPTION)
+        except QuestionError as error:
+            words = str(error).replace("options ", f"options: number {number} ", 1)
+            raise QuestionError(words, error.field) from error
 
     def _checked_tier(self) -> str:
         tier = self.tier
@@ -370,6 +374,15 @@ class Question:
             to = f" and at most {high:g}" if above else f" to {high:g}"
             raise self._error(field, f"must be {bound} {low:g}{to}, not {value:g}")
         self._set(field, value)
+
+
+def unnamed(question_id: str, **fields: Any) -> Question:
+    """Return a question whose id was made up here: no error names it. Raises QuestionError."""
+    try:
+        return Question(id=question_id, **fields)
+    except QuestionError as error:
+        said = str(error).removeprefix(f"question '{question_id}': ")
+        raise QuestionError(said, error.field) from error
 
 
 FIELDS = tuple(field.name for field in dataclasses.fields(Question))

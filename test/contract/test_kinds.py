@@ -133,8 +133,8 @@ def test_probabilities_of_logits():
 @pytest.mark.parametrize(
     ("changes", "field", "words"),
     [
-        ({"kind": "score"}, "options", "2 to 26 levels for a score, not 0"),
-        ({"kind": "score", "options": ("a",)}, "options", "2 to 26 levels"),
+        ({"kind": "score"}, "options", "2 to 26 for a score, not 0"),
+        ({"kind": "score", "options": ("a",)}, "options", "2 to 26 for a score"),
         ({"kind": "score", "options": ("3", "1")}, "options", "lowest level to the highest: '1'"),
         ({"kind": "score", "options": ("1", "1.0")}, "options", "'1.0' comes after 1"),
         ({"kind": "score", "options": ("a", "b"), "thresholds": (0.2, 0.5)}, "thresholds",
@@ -152,7 +152,7 @@ def test_probabilities_of_logits():
          "only yes_no and any_of questions"),
         ({"kind": "score", "options": ("a", "b"), "tier": "heads"}, "tier", "a score needs vlm"),
         ({"kind": "score", "options": ("a", "b"), "head": "x"}, "head", "no use here"),
-        ({"kind": "any_of"}, "options", "1 to 26 labels for an any_of"),
+        ({"kind": "any_of"}, "options", "1 to 26 for an any_of"),
         ({"kind": "any_of", "options": ("a, b",)}, "options", "cannot hold a comma"),
         ({"kind": "any_of", "options": ("a", "None")}, "options", "no label is so"),
         ({"kind": "any_of", "options": ("a",), "text": "Is {} {}?"}, "text", "2 places"),

@@ -162,3 +162,20 @@ def test_depth_auto_goes_from_yaml_to_the_decision(engine):
 def test_bad_settings_are_named_with_their_line(line, message):
     with pytest.raises(QuestionError, match="x:2: question 'q': " + message):
         QuestionBook.loads(f"- {{id: q, text: w,\n   {line}}}\n", "x")
+
+
+def test_labels_stop_together_or_go_on_together(engine, window):
+    labels = Question("q", "Is there a {}?", kind="any_of", options=("cup", "pen", "lamp"))
+
+    def asked(depth, **changes):
+        question = dataclasses.replace(labels, depth=depth, **changes)
+        return engine.window(*window).ask([question, Question("r", TEXTS[1])])
+
+    shallow, full = asked(2)[0], asked(None)
+    away = np.abs(shallow.logits[:, 0] - shallow.logits[:, 1])
+    for some, depth in ((float(away.min()) - 1e-3, 2), (float(np.median(away)), engine.n_layers)):
+        got = asked("auto", shallow_margin=some)
+        assert (got[0].depth, got[0].calibrated) == (depth, depth == 2)
+        want = shallow if depth == 2 else full[0]
+        assert np.diff(got[0].logits) == pytest.approx(np.diff(want.logits), abs=1e-4)
+        assert got[1].logits == pytest.approx(full[1].logits, abs=1e-4)

@@ -135,6 +135,59 @@ def test_a_perfect_engine_is_scored_so():
     json.dumps(result, allow_nan=False)
 
 
+KINDS = """
+questions:
+  - {id: level, text: "How light?", kind: score, options: ["0", "10"], ema: 1.0}
+  - {id: shown, text: "Is it {}?", kind: any_of, options: [lit, red, green], ema: 1.0}
+events:
+  - id: reds
+    states: [other, red]
+    transitions:
+      - {from: other, to: red, when: {"shown[red]": yes}, count: reds}
+      - {from: red, to: other, when: {"shown[red]": no}}
+"""
+
+
+def run_kinds(answer):
+    told = {"level": ("0", "10"), "shown": ("none", "lit, red")}
+    spans = {name: [Span(T0 + round(s * SCENE_S * NS), T0 + round((s + 1) * SCENE_S * NS),
+                         answers[lit(s)], s) for s in range(SCENES)]
+             for name, answers in told.items()}
+    book = QuestionBook.loads(KINDS)
+    recording = ReplaySource("scripted", Truth(spans).check(book), frames, "/image")
+    play = fast_player(recording, Eye(answer=answer), RuntimeSettings(max_age_s=600.0), (), "none")
+    result = bench_replay(recording, book, mode_list.chosen("stream"), play, frozenset(),
+                          latency="none", rounds=50)
+    return book, result
+
+
+def test_scores_and_labels_are_scored_as_what_they_are():
+    def answer(text, vision):
+        red = vision.mean[0] > 130
+        if text == "How light?":  # 0.9 at the right level: an expected value that is 1 off
+            return np.log([0.1, 0.9] if red else [0.9, 0.1])
+        return [0.9, 0.9, 0.1] if red else [0.1, 0.1, 0.9]  # green is always wrong
+
+    book, result = run_kinds(answer)
+    level, shown = result["questions"]["level"], result["questions"]["shown"]
+    assert level["accuracy"] == level["event_accuracy"] == 1.0
+    assert level["mae"] == pytest.approx(1.0) and level["mae_ci"] == pytest.approx([1.0, 1.0])
+    assert shown["mae"] is None and "labels" not in level
+    # As a whole it is right while red: there green is denied. Each label stands by itself.
+    assert shown["accuracy"] == 0.5 and shown["event_accuracy"] == 0.5
+    labels = shown["labels"]
+    assert list(labels) == ["shown[lit]", "shown[red]", "shown[green]"]
+    assert [row["accuracy"] for row in labels.values()] == [1.0, 1.0, 0.5]
+    assert labels["shown[red]"]["auroc"] == 1.0 and labels["shown[green]"]["auroc"] is None
+    assert labels["shown[red]"]["ece"] == pytest.approx(0.1)
+    assert labels["shown[red]"]["events"] == SCENES - 1
+    assert result["events"]["reds"]["counters"] == result["events"]["reds"]["counters_true"] == {
+        "reds": 3}
+    page = render(result, list(book))
+    assert "shown[red]" in page and "score&#x27;s error" in page or "score's error" in page
+    json.dumps(result, allow_nan=False)
+
+
 def test_a_backward_engine_is_scored_so():
     wrong = run(engine=Eye(answer=lambda text, vision: 1 - answer(text, vision) if text != "Which?"
                            else answer(text, vision)[::-1]))

@@ -17,7 +17,7 @@ from vlm_decisions.runtime.log import read_log
 from vlm_decisions.sim.script import Script
 from vlm_decisions.sim.world import World
 from vlm_decisions.sources.bag_writer import BagWriter
-from vlm_decisions.sources.bags import IMAGE
+from vlm_decisions.sources.messages import IMAGE
 
 for _name in ("rclpy", "launch", "launch_ros", "launch_testing"):
     pytest.importorskip(_name, reason=f"{_name} is not importable here, so the launch files "

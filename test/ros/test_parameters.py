@@ -225,3 +225,16 @@ def test_follow_and_undeclare(make):
     assert not any(name.startswith("questions.a.") for name in gate.node._parameters)
     gate.gate.declare(gate.book.get("a"))
     assert gate.node.get_parameter("questions.a.enter").value == 0.65
+
+
+def test_an_rclpy_that_does_not_tell_what_was_given(make, capfd):
+    """Declared parameters have their values all the same, and what does not work is said once."""
+    node = make(sample_hz=4.0, questions__a__enter=0.9, nosuch=1)
+    del node._parameter_overrides
+    node.declare_parameter("sample_hz", 8.0, ignore_override=True)
+    gate = Gate(node).gate
+    question = Question("a", "Is it?")
+    assert gate.resolve(question) == question and unknown_overrides(node, ["sample_hz"]) == []
+    said = capfd.readouterr().err
+    assert said.count("this rclpy does not tell what was given at start") == 1
+    assert "questions.<id>.*" in said

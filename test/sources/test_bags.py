@@ -24,7 +24,8 @@ from material import material
 from vlm_decisions.frames import NS
 from vlm_decisions.sources.bag_files import file_kind
 from vlm_decisions.sources.bag_writer import BagWriter
-from vlm_decisions.sources.bags import COMPRESSED, IMAGE, STRING, Bag, BagError, read_images
+from vlm_decisions.sources.bags import STRING, Bag, BagError, read_images
+from vlm_decisions.sources.messages import COMPRESSED, IMAGE
 from vlm_decisions.sources.recording import is_bag
 from vlm_decisions.sources.truth import truth_of_bag
 

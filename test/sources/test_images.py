@@ -1,6 +1,7 @@
 """Image messages: right to the pixel, or refused by name."""
 
 import array
+import re
 import struct
 import zlib
 from types import SimpleNamespace
@@ -153,9 +154,20 @@ def test_a_picture_of_few_bits_gives_a_hint(most, hinted):
         hint = range_hint(msg)
         assert bool(hint) == hinted
         assert not hinted or ("min_image_value" in hint and "range 0 to 65535" in hint)
+        assert not hinted or f"{most.bit_length()} bits: 0 and {most})" in hint
         assert not range_hint(msg, (0, most))
     assert not range_hint(message("mono8", np.zeros((4, 4, 1), np.uint8)))
     assert not range_hint(compressed(encode(np.zeros((4, 4), np.uint8), ".png"), "mono16; png"))
+
+
+def test_a_hint_names_the_values_of_a_thermal_camera():
+    """They are a small part of the range of any number of bits."""
+    grey = np.tile(np.arange(256, dtype=np.uint16), (64, 1))[..., None]
+    msg = message("mono16", 7200 + 5 * grey)
+    found = re.search(r"to what the scene gives \(now: (\d+) and (\d+)\)$", range_hint(msg))
+    low, high = int(found[1]), int(found[2])
+    assert 7200 <= low < 7230 and 8445 < high <= 8475
+    assert not range_hint(msg, (low, high))
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)

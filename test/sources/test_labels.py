@@ -7,6 +7,7 @@ import math
 import pytest
 
 from vlm_decisions.frames import NS
+from vlm_decisions.questions import Question
 from vlm_decisions.sources.labels import LabelError, check_sources, questions_of, read_labels
 from vlm_decisions.sources.truth import OPEN_NS
 
@@ -111,3 +112,20 @@ def test_labels_and_recordings_must_name_each_other(tmp_path):
     with pytest.raises(LabelError, match="no label names garden.mp4: label them"):
         check_sources(labels, ["kitchen_1.mp4", "garden.mp4"])
     check_sources(labels, ["kitchen_1.mp4", "garden.mp4"], skip_unlabelled=True)
+
+
+def test_labels_of_other_kinds_of_question(tmp_path):
+    known = [Question("people", "x", kind="score", options=("none", "one")),
+             Question("on_desk", "Is there a {}?", kind="any_of", options=("cup", "pen"))]
+    path = write(tmp_path, HEAD + "a.mp4,0,1,people,one\na.mp4,0,1,on_desk,\"pen, cup\"\n"
+                           "a.mp4,0,1,person,yes\n")
+    truth = read_labels(path, known)["a.mp4"]
+    assert truth.answer("people", 0) == "one"
+    assert truth.answer("on_desk", 0) == "cup, pen"
+    with pytest.raises(LabelError, match="csv:2: label must be yes or no, not 'one'"):
+        read_labels(path)
+    with pytest.raises(LabelError, match="csv:2: 'people' never answers 'yes'"):
+        read_labels(write(tmp_path, HEAD + "a.mp4,0,1,people,yes\n"), known)
+    with pytest.raises(LabelError, match="'on_desk' of 'a.mp4' is both cup and none at 1 s"):
+        read_labels(write(tmp_path, HEAD + "a.mp4,0,2,on_desk,cup\n"
+                          "a.mp4,1,3,on_desk,none\n"), known)

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import io
+import signal
+import socket
 import threading
 import time
+from fractions import Fraction
 
+import av
 import cv2
 import numpy as np
 import pytest
 import rtsp_server
+from video_packets import Packet, encoded, shown
 
 from vlm_decisions.sources import live
-from vlm_decisions.sources.live import LiveSource, Webcam, open_stream, without_password
+from vlm_decisions.sources.live import (
+    LiveSource,
+    NetworkStream,
+    Webcam,
+    open_stream,
+    without_password,
+)
 from vlm_decisions.sources.source import open_source
 from vlm_decisions.sources.video import SourceError
 
@@ -201,17 +213,88 @@ def test_sources_that_are_not_there(source, told, capfd):
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.parametrize("scheme", ["udp", "rtp"])
+def test_a_stream_that_nobody_sends(scheme, monkeypatch, capfd):
+    assert live.LISTEN_S <= 5.0
+    monkeypatch.setattr(live, "LISTEN_S", 0.3)
+    with pytest.raises(SourceError, match=r"nothing came within 0.3 s \(start the sender first"):
+        open_stream(f"{scheme}://127.0.0.1:23466")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_signal_does_not_wait_until_a_camera_is_opened():
+    go = threading.Event()
+
+    def connect(wait_s: float) -> Camera:
+        go.wait(60.0)
+        return Camera()
+
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            LiveSource("camera", connect)
+        assert not go.is_set()
+    finally:
+        go.set()
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+
+
 def test_addresses_are_shown_without_what_logs_in():
     assert without_password("rtsp://me:pw@cam/1") == "rtsp://cam/1"
     assert without_password("rtsp://cam/a@b") == "rtsp://cam/a@b"
+
+
+# -- a stream that loses packets ------------------------------------------------------------------
+
+def transport_stream(packets: list[Packet]) -> bytes:
+    """Return H.264 packets as an MPEG transport stream."""
+    file = io.BytesIO()
+    with av.open(file, "w", format="mpegts") as container:
+        stream = container.add_stream("libx264", rate=10)
+        stream.height, stream.width, stream.pix_fmt = 120, 160, "yuv420p"
+        for packet in packets:
+            sent = av.Packet(packet.data)
+            sent.pts = sent.dts = packet.number
+            sent.time_base, sent.stream = Fraction(1, 10), stream
+            container.mux(sent)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("lost", [(), (72,), (60,)])
+def test_no_picture_is_shown_that_misses_what_it_refers_to(lost):
+    packets, _ = encoded("h264", 100, gop=20, options={"tune": "zerolatency"})
+    truth = shown("h264", packets)
+    data = transport_stream([packet for packet in packets if packet.number not in lost])
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        connection, _ = server.accept()
+        with connection:
+            connection.sendall(data)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        stream = NetworkStream(f"tcp://127.0.0.1:{server.getsockname()[1]}", 10.0)
+        pictures = [(picture_of(), t_s) for picture_of, t_s in stream.frames()]
+        stream.close()
+    finally:
+        thread.join()
+        server.close()
+    numbers = [round(10 * (t_s - pictures[-1][1])) + 99 for _, t_s in pictures]
+    assert all(np.array_equal(rgb, truth[number])
+               for number, (rgb, _) in zip(numbers, pictures, strict=True))
+    # FFmpeg passes over what it looked at to know the stream.
+    broken = range(lost[0], 80) if lost else ()
+    assert numbers == [number for number in range(numbers[0], 100) if number not in broken]
+    assert numbers[0] <= 60
 
 
 # -- a real RTSP server ---------------------------------------------------------------------------
 
 @pytest.mark.slow
 def test_a_real_rtsp_server_that_stalls_dies_and_comes_back(capfd):
-    import signal
-
     if not rtsp_server.available():
         pytest.skip("no RTSP server (apt install gir1.2-gst-rtsp-server-1.0 python3-gi "
                     "gstreamer1.0-plugins-ugly)")

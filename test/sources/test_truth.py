@@ -11,17 +11,20 @@ pytest.importorskip("rosbags", reason="rosbags is not installed")
 from bag_tools import START_NS, image, make_bag
 
 from vlm_decisions.frames import NS
-from vlm_decisions.questions import QuestionBook
+from vlm_decisions.questions import Question, QuestionBook
 from vlm_decisions.sources.bag_writer import BagWriter
-from vlm_decisions.sources.bags import IMAGE, STRING, Bag, BagError
+from vlm_decisions.sources.bags import STRING, Bag, BagError
+from vlm_decisions.sources.messages import IMAGE
 from vlm_decisions.sources.recording import open_recording
 from vlm_decisions.sources.truth import (
     Span,
     Truth,
     TruthError,
     TruthRow,
+    read_row,
     read_truth,
     truth_of_bag,
+    truth_of_labels,
     truth_of_rows,
     truth_of_world,
 )
@@ -93,7 +96,6 @@ BAD_FILES = [
     ("start_s: 0.0", "start_s: soon", ":3: start_s must be seconds from 0 on, not 'soon'"),
     ("end_s: 4.0", "end_s: .inf", ":4: end_s must be seconds from 0 on, not inf"),
     ("facts: {person: no}", "facts: {}", ":4: a segment needs at least one fact"),
-    ("facts: {person: no}", "facts: {person: [no]}", ":4: 'person' needs one answer, not a list"),
     ("facts: {person: no}", "facts: no", ":4: expected a mapping here"),
     ("start_s", "begin_s", ":3: unknown key 'begin_s'"),
     ("segments:", "segment:", ":2: unknown key 'segment'"),
@@ -185,7 +187,7 @@ def test_truth_about_other_questions():
                                          r"is about: cat"):
         stranger.check(BOOK, ignore_unknown=True)
     maybe = Truth({"person": [Span(0, NS, "maybe", 0)]})
-    with pytest.raises(TruthError, match=r"says 'maybe' of 'person' at 0.000 s, which answers yes"):
+    with pytest.raises(TruthError, match=r"says 'maybe' of 'person' at 0.000 s, which never"):
         maybe.check(BOOK)
 
 
@@ -309,3 +311,42 @@ def test_a_video_with_a_file_of_truth(tmp_path):
     assert len(frames) == 16 and frames[0].stamp_ns == VIDEO_FIRST_NS
     assert frames[8].stamp_ns - VIDEO_FIRST_NS == pytest.approx(NS, abs=NS / 100)
     assert one.start_ns == VIDEO_FIRST_NS + NS // 2
+
+
+KINDS = QuestionBook([
+    Question("people", "How many?", kind="score", options=("none", "one", "two")),
+    Question("on_desk", "Is there a {}?", kind="any_of", options=("cup", "pen"))])
+
+
+def test_labels_of_an_any_of_are_a_list_or_a_text(tmp_path):
+    path = tmp_path / "truth.yaml"
+    path.write_text("segments:\n"
+                    "- {start_s: 0, end_s: 1, facts: {people: one, on_desk: [pen, cup]}}\n"
+                    "- {start_s: 1, end_s: 2, facts: {people: two, on_desk: []}}\n"
+                    "- {start_s: 2, end_s: 3, facts: {people: none, on_desk: \"pen,cup\"}}\n"
+                    "- {start_s: 3, end_s: 4, facts: {on_desk: none}}\n")
+    truth = read_truth(path, 0).check(KINDS)
+    assert [truth.answer("on_desk", k * NS) for k in range(4)] == [
+        "cup, pen", "none", "cup, pen", "none"]
+    assert truth.answer("people", NS) == "two"
+    apart = truth_of_labels(KINDS.get("on_desk"), truth.spans["on_desk"])
+    assert [apart.answer("on_desk[pen]", k * NS) for k in range(4)] == ["yes", "no", "yes", "no"]
+
+
+@pytest.mark.parametrize(("fact", "message"), [
+    ("people: [one, two]", r"0.000 s \(line 2\), which never answers 'one, two' \(its"),
+    ("people: three", "never answers 'three'"),
+    ("on_desk: [cup, hat]", "has no label 'hat' \\(its labels: cup, pen; or 'none'"),
+])
+def test_answers_that_a_kind_does_not_give(tmp_path, fact, message):
+    path = tmp_path / "truth.yaml"
+    path.write_text(f"segments:\n- {{start_s: 0, end_s: 1, facts: {{{fact}}}}}\n")
+    with pytest.raises(TruthError, match=message):
+        read_truth(path, 0).check(KINDS)
+
+
+def test_a_topic_of_truth_may_list_labels():
+    row = read_row('{"stamp_ns": 1, "facts": {"on_desk": ["cup"], "people": "one"}}', "message 1")
+    assert row.facts == {"on_desk": "cup", "people": "one"}
+    with pytest.raises(TruthError, match="message 2 is not"):
+        read_row('{"stamp_ns": 1, "facts": {"on_desk": [1]}}', "message 2")

@@ -167,9 +167,11 @@ def test_frames_before_a_time_are_passed_over(tmp_path):
 
 @pytest.mark.parametrize(("name", "mark", "other", "told"), [
     ("a.avi", b"MJPG", b"XYZ9", "codec XYZ9"), ("a.mp4", b"avc1", b"qqq1", "codec qqq1"),
-    ("a.mkv", b"V_MPEG4/ISO/AVC", b"V_FOOBAR/BAZ/QU", "an unknown codec")])
+    ("a.mkv", b"V_MPEG4/ISO/AVC", b"V_FOOBAR/BAZ/QU", "codec V_FOOBAR/BAZ/QU$"),
+    ("a.webm", b"V_VP9", b"V_XQ7", "codec V_XQ7$")])
 def test_a_codec_that_is_not_there_is_named(tmp_path, capfd, name, mark, other, told):
-    path = write(tmp_path / name, "mjpeg" if name == "a.avi" else "libx264")
+    codecs = {"a.avi": "mjpeg", "a.webm": "libvpx-vp9"}
+    path = write(tmp_path / name, codecs.get(name, "libx264"))
     data = path.read_bytes()
     assert mark in data
     path.write_bytes(data.replace(mark, other))

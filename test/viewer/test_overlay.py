@@ -1,5 +1,6 @@
 """The overlay: what it shows, at sizes from a thumbnail to full HD."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -140,3 +141,12 @@ def test_text_outside_the_font_is_replaced():
         return draw(picture(640, 480), ["a"], {"a": decision("a", answer)}, NOW_NS)
     np.testing.assert_array_equal(shown("größer ☕"), shown("gr??er ?"))
     assert (shown("größer ☕") != shown("grer ")).any()
+
+
+def test_a_score_shows_its_value():
+    one = dataclasses.replace(decision(), answer="two", options=("one", "two"), value=0.85)
+    other = dataclasses.replace(one, value=0.15)
+    drawn = [draw(picture(640, 480), IDS[:1], {IDS[0]: d}, NOW_NS) for d in (one, other)]
+    assert (drawn[0] != drawn[1]).any()
+    plain = draw(picture(640, 480), IDS[:1], {IDS[0]: decision(answer="two")}, NOW_NS)
+    assert (drawn[0] != plain).any()

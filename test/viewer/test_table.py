@@ -146,3 +146,13 @@ def test_a_row_tells_when_its_answer_began():
     began = dataclasses.replace(decision("person"), t_onset_ns=1_800_000_000, t_onset_sd_s=0.12)
     header, row = table_lines([began], None, {"person": 4.0}, 120)
     assert header.split()[-1] == "began" and row.endswith("0.3 s +-0.1")
+
+
+def test_a_score_shows_its_value_and_labels_have_room():
+    score = dataclasses.replace(decision("people", "one"), options=("none", "one"), value=0.921)
+    labels = dataclasses.replace(decision("on_desk", "cup, laptop, phone"), answers=("yes",) * 3)
+    lines = table_lines([score, labels], None, {}, 100)
+    assert "one (0.92)" in lines[1] and "cup, laptop, phone" in lines[2]
+    assert len({line.index("0.91") for line in lines[1:]}) == 1  # one column
+    narrow = table_lines([score, labels], None, {}, 40)
+    assert all(len(line) <= 40 for line in narrow) and "cup" in narrow[2]

@@ -279,3 +279,38 @@ def test_a_row_tells_when_its_answer_began(board, clock):
     assert (row["began"], row["began_sd"]) == (pytest.approx(2.75), 0.1)
     board.decision(decision())
     assert read(board)[1]["rows"][0]["began"] is None
+
+
+SCORE = Question("people", "How many?", kind="score", options=("none", "one", "two"),
+                 thresholds=(0.4, 1.5))
+ANY_OF = Question("on_desk", "Is there a {}?", kind="any_of", options=("cup", "pen"))
+
+
+def test_a_score_is_drawn_by_its_value_and_labels_have_answers(clock):
+    board = Board(clock, clock)
+    board.questions([SCORE, ANY_OF, PERSON])
+    board.decision(decision("people", "one", 0.8, options=SCORE.options, value=0.9,
+                            probabilities=(0.15, 0.8, 0.05)))
+    board.decision(decision("on_desk", "cup", 0.7, options=ANY_OF.options,
+                            probabilities=(0.9, 0.3), answers=("yes", "no")))
+    board.decision(decision("person", "yes", 0.7))
+    message = json.loads(board.changes(0)[1])
+    people, on_desk, person = message["rows"]
+    assert (people["value"], people["drawn"], people["p"]) == (0.9, pytest.approx(0.45), 0.8)
+    assert (on_desk["answers"], on_desk["value"], on_desk["drawn"]) == (["yes", "no"], None, 0.7)
+    assert (person["answers"], person["drawn"]) == ([], 0.7)
+    assert message["history"]["people"] == [[0.0, pytest.approx(0.45)]]
+    score, any_of, plain = message["questions"]
+    # Levels none, one, two at 0, 0.5, 1 of the range; 0.15 of a step to both sides.
+    assert score["bands"] == [[pytest.approx(0.125), pytest.approx(0.275)],
+                              [pytest.approx(0.675), pytest.approx(0.825)]]
+    assert score["thresholds"] == [0.4, 1.5]
+    assert any_of["bands"] == plain["bands"] == []
+
+
+def test_an_unknown_score_draws_nothing(clock):
+    board = Board(clock, clock)
+    board.questions([SCORE])
+    board.decision(decision("people", "unknown", options=SCORE.options))
+    (row,) = json.loads(board.changes(0)[1])["rows"]
+    assert row["drawn"] is None and row["value"] is None

@@ -74,6 +74,16 @@ def test_bad_questions_name_the_field(body, field, said):
     assert caught.value.field == field
 
 
+@pytest.mark.parametrize("make", [lambda body: new_question(body, ()), one_question])
+@pytest.mark.parametrize("text", ["", " ", "\u200b\u2060", "\x07", "x" * 501])
+def test_a_question_without_a_name_is_not_called_by_one(make, text):
+    with pytest.raises(QuestionError, match="^text ") as caught:
+        make({"text": text})
+    assert caught.value.field == "text"
+    with pytest.raises(QuestionError, match="^question 'mine': text "):
+        new_question({"text": text, "id": "mine"}, ())
+
+
 def test_unknown_keys_are_named():
     with pytest.raises(BodyError, match="'tier'.*id, text, kind, options"):
         new_question({"text": "Q?", "tier": "vlm"}, ())
@@ -113,3 +123,15 @@ def test_one_question_is_a_choice_where_it_has_options():
     assert one_question({"text": "Is it?"}).kind == "yes_no"
     with pytest.raises(QuestionError, match="is empty"):
         one_question({})
+
+
+def test_scores_and_labels_are_asked_and_changed():
+    score = new_question({"text": "How many?", "kind": "score", "options": ["none", "one"]}, ())
+    assert score.kind == "score"
+    once = one_question({"text": "Is there a {}?", "kind": "any_of", "options": ["cup"]})
+    assert (once.kind, once.options, once.ema) == ("any_of", ("cup",), 1.0)
+    assert changes_of({"thresholds": [0.7]}, score) == {"thresholds": (0.7,)}
+    with pytest.raises(QuestionError, match="thresholds must lie between"):
+        changes_of({"thresholds": [7]}, score)
+    with pytest.raises(QuestionError, match="thresholds belong to kind: score"):
+        changes_of({"thresholds": [0.5]}, once)

@@ -129,6 +129,71 @@ def test_a_question_is_asked(viewer, page):
     expect(page.locator("#ask-result"), "no, probability 0.25")
 
 
+SCORE = Question("people", "How many people are there?", kind="score",
+                 options=("none", "one", "two"))
+ANY_OF = Question("on_desk", "Is there a {} on the desk?", kind="any_of", options=("cup", "pen"))
+
+
+def test_a_score_shows_its_levels_and_value_and_its_thresholds_are_set(viewer, page):
+    viewer.source.book.add(SCORE)
+    viewer.board.questions(viewer.source.book)
+    viewer.board.decision(decision("people", "one", 0.7, options=SCORE.options, value=1.15,
+                                   probabilities=(0.075, 0.7, 0.225)))
+    expect(row(page, "people").locator(".answers"), "one 1.15")
+    assert row(page, "people").locator(".options li.is").inner_text() == "one 0.70"
+    assert row(page, "people").locator(".spark .threshold").count() == 2
+    row(page, "people").get_by_role("button").click()
+    dialog = page.get_by_role("dialog")
+    assert dialog.get_by_label("Levels, the lowest first").input_value() == "none\none\ntwo"
+    expect(dialog.locator("#edit-hint"), "beyond a threshold")
+    field = dialog.get_by_label("Thresholds between the levels")
+    field.fill("0.5, half")
+    dialog.get_by_role("button", name="Save").click()
+    expect(dialog.get_by_role("alert"), "The thresholds must be numbers")
+    field.fill("1.5 0.5")
+    dialog.get_by_role("button", name="Save").click()
+    expect(dialog.get_by_role("alert"), "The thresholds must rise: 1.5, 0.5.")
+    page.faults.clear()
+    field.fill("0.4, 1.6")
+    dialog.get_by_role("button", name="Save").click()
+    dialog.wait_for(state="hidden")
+    assert viewer.source.book.get("people").thresholds == (0.4, 1.6)
+
+
+def test_labels_show_which_of_them_are_so(viewer, page):
+    viewer.source.book.add(ANY_OF)
+    viewer.board.questions(viewer.source.book)
+    viewer.board.decision(decision("on_desk", "uncertain", 0.6, options=ANY_OF.options,
+                                   probabilities=(0.9, 0.6), answers=("yes", "uncertain")))
+    expect(row(page, "on_desk").locator(".answer"), "uncertain")
+    assert row(page, "on_desk").locator(".options li.is").all_inner_texts() == ["cup 0.90"]
+    viewer.board.decision(decision("on_desk", "cup, pen", 0.8, options=ANY_OF.options,
+                                   probabilities=(0.9, 0.8), answers=("yes", "yes")))
+    expect(row(page, "on_desk").locator(".answer"), "cup, pen")
+    assert row(page, "on_desk").locator(".options li.is").count() == 2
+    row(page, "on_desk").get_by_role("button").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.locator("#edit-hint"), "for each label")
+    assert not dialog.get_by_label("Thresholds between the levels").is_visible()
+
+
+@pytest.mark.parametrize(("button", "field", "options", "kind"), [
+    ("A level", "Levels, the lowest first, one per line", "none\none", "score"),
+    ("Which of these", "Labels, one per line", "cup", "any_of"),
+])
+def test_scores_and_labels_are_asked(viewer, page, button, field, options, kind):
+    page.get_by_text(button, exact=True).click()
+    assert page.get_by_text("Each label is asked by itself").is_visible() == (kind == "any_of")
+    page.get_by_label("Question", exact=True).fill("Is there a {} here?")
+    area = page.locator("#ask").get_by_label(field)
+    area.fill(options)
+    page.get_by_role("button", name="Keep asking").click()
+    expect(page.locator("#ask-result"), "Added as there_a_here.")
+    asked = list(viewer.source.book)[-1]
+    assert (asked.kind, asked.options) == (kind, tuple(options.split("\n")))
+    assert page.locator("#options-field").is_hidden()  # the form is as it was
+
+
 @pytest.mark.parametrize(("text", "options", "name", "said", "field"), [
     ("", None, "", "The question is empty.", "text"),
     ("x" * 3000, None, "", "The question has 3000 characters, the limit is 500.", "text"),
@@ -573,7 +638,7 @@ def test_lines_to_use_a_question_elsewhere(browser, viewer):
         call = dialog.get_by_role("textbox", name="Ask it once").input_value()
         program, *_, request = shlex.split(call)
         assert program == "ros2" and yaml.safe_load(request) == {
-            "text": "Isn't it?", "options": ["a", "b: c"], "timeout_s": 5.0}
+            "text": "Isn't it?", "kind": "choice", "options": ["a", "b: c"], "timeout_s": 5.0}
         entry = dialog.get_by_role("textbox", name="Its entry").input_value()
         assert list(QuestionBook.loads(entry)) == [viewer.source.book.get("pick")]
 

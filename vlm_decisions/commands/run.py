@@ -84,11 +84,14 @@ def run(options: argparse.Namespace) -> int:
 
 def make_book(questions: str | None, texts: Sequence[str]) -> QuestionBook:
     """Load the standing questions and add one per text, with ids ask_1, ask_2, ..."""
-    from ..questions import Question, QuestionBook, questions_path
+    from ..questions import QuestionBook, QuestionError, questions_path, unnamed
 
     book = QuestionBook.load(questions_path(questions)) if questions else QuestionBook()
     for number, text in enumerate(texts, 1):
-        book.add(Question(id=f"ask_{number}", text=text))
+        try:
+            book.add(unnamed(f"ask_{number}", text=text))
+        except QuestionError as error:
+            raise QuestionError(f"--ask {text[:40]!r}: {error}") from error
     return book
 
 

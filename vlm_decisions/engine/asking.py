@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ..kinds import KINDS, Kind, plain_kind
 from ..questions import EarlyExit
 from .arrays import Array, evaluate
 from .decoder import Decoder
@@ -16,7 +17,7 @@ from .errors import EngineError, GroupError, QueryError
 from .forward import EMPTY_TREE, NO_EXITS, Exits, Line, check_context, join, run
 from .positions import group_layout, group_span, text_positions
 from .prompt import PromptError, PromptTemplate, QuestionTokens
-from .readout import Query, Readout, early_logits, margin, read, softmax
+from .readout import Query, Readout, early_logits, gathered, margin, read, softmax
 from .state import State
 from .tree import Tree, build_tree
 from .vision import VisionGroup
@@ -26,12 +27,34 @@ TREES_KEPT: Final = 64  # sets of questions whose tree is remembered
 
 @dataclass(frozen=True)
 class Questions:
-    """A batch of questions, ready to run: their tokens, packed, depths, and where they may stop."""
+    """A batch of questions, ready to run.
+
+    tokens: of each fork; a question has one, an any_of one for each label. tree: the same, packed.
+    depths: of each fork. forks: of each question, how many, and whether it is an any_of. early: of
+    each question, where it may stop before its depth.
+    """
 
     tokens: tuple[QuestionTokens, ...]
     tree: Tree
     depths: tuple[int, ...]
-    early: tuple[EarlyExit | None, ...] = ()
+    forks: tuple[tuple[int, bool], ...]
+    early: tuple[EarlyExit | None, ...]
+
+    @property
+    def owners(self) -> list[int]:
+        """The question of each fork."""
+        return [k for k, (count, _) in enumerate(self.forks) for _ in range(count)]
+
+    def joined(self, readouts: Sequence[Readout]) -> list[Readout]:
+        """Return the readout of each question from those of the forks."""
+        if len(readouts) == len(self.forks) and not any(labels for _, labels in self.forks):
+            return list(readouts)
+        out, at = [], 0
+        for count, labels in self.forks:
+            own = readouts[at : at + count]
+            out.append(gathered(own) if labels else own[0])
+            at += count
+        return out
 
 
 class Asking:
@@ -59,7 +82,7 @@ class Asking:
         self.outer_vision_tokens, self.tokens_per_second = outer_vision_tokens, tokens_per_second
         self.n_layers = decoder.n_layers
         self._templates: dict[str, PromptTemplate] = {}
-        self._questions: dict[tuple, QuestionTokens] = {}
+        self._questions: dict[tuple, tuple[QuestionTokens, ...]] = {}
         self._trees: dict[tuple, Tree] = {}
 
     # ---- asking --------------------------------------------------------------------------------
@@ -76,25 +99,48 @@ class Asking:
         return self._templates[media]
 
     def question(self, query: Query, media: str = "video") -> QuestionTokens:
-        """Token ids of a query, remembered; raises QueryError."""
+        """Token ids of a query with one fork: of any kind but any_of; raises QueryError."""
+        forks = self.forks(query, media)
+        if not _kind(query).exclusive:
+            raise QueryError(f"an any_of is asked by {len(forks)} forks: take `forks`")
+        return forks[0]
+
+    def forks(self, query: Query, media: str = "video") -> tuple[QuestionTokens, ...]:
+        """Token ids of a query, remembered: one fork, of an any_of one for each label.
+
+        Raises QueryError.
+        """
         try:
-            key = (media, query.text, tuple(query.options or ()))
+            key = (media, _kind(query).name, query.text, tuple(query.options or ()))
             known = key in self._questions
         except TypeError as error:
             raise QueryError(f"a question's options are a list of texts: {error}") from error
         if not known:
+            template = self.template(media)
             try:
-                tokens = self.template(media).question(query.text, query.options)
+                template.check(query.text, query.options)
+                tokens = tuple(
+                    template.question(text, options)
+                    for text, options in _kind(query).forks(query.text, query.options or ())
+                )
             except PromptError as error:
                 raise QueryError(str(error)) from error
+            if not tokens:
+                raise QueryError("an any_of needs at least one label")
             if len(self._questions) >= 4096:
                 self._questions.clear()
             self._questions[key] = tokens
         return self._questions[key]
 
     def tokens(self, query: Query, media: str = "video") -> int:
-        """How many tokens a query has, those that all queries share included; raises QueryError."""
-        return len(self.question(query, media).ids)
+        """How many tokens a query has, those that all queries share included; raises QueryError.
+
+        What the labels of an any_of begin with alike counts once.
+        """
+        forks = self.forks(query, media)
+        if len(forks) == 1:
+            return len(forks[0].ids)
+        return len(build_tree([fork.ids for fork in forks]).ids)
 
     def questions(
         self, queries: Sequence[Query], max_depth: int | None = None, media: str = "video"
@@ -108,10 +154,6 @@ class Asking:
                 raise QueryError(f"a question must be a Query, not {type(query).__name__}")
         limit = max_depth or self.n_layers
         early = tuple(getattr(query, "early", None) for query in queries)
-        depths = tuple(
-            limit if one else self.check_depth(query.depth, limit) or limit
-            for query, one in zip(queries, early)
-        )
         for one in early:
             if one and not 1 <= one.depth < limit:
                 raise QueryError(f"an early exit after layer {one.depth}: it must be before the "
@@ -119,13 +161,24 @@ class Asking:
             if one and one.weight is not None and len(one.weight) != self.decoder.hidden:
                 raise QueryError(f"a head of {len(one.weight)} weights reads the state of another "
                                  f"model: this one has {self.decoder.hidden}")
-        tokens = tuple(self.question(query, media) for query in queries)
+        forks = [self.forks(query, media) for query in queries]
+        depths = tuple(
+            depth
+            for query, one, own in zip(queries, early, forks, strict=True)
+            for depth in [limit if one else self.check_depth(query.depth, limit) or limit]
+            * len(own)
+        )
+        tokens = tuple(fork for own in forks for fork in own)
         key = tuple(tuple(question.ids) for question in tokens)
         if key not in self._trees:
             if len(self._trees) >= TREES_KEPT:
                 self._trees.pop(next(iter(self._trees)))
             self._trees[key] = build_tree(key)
-        return Questions(tokens, self._trees[key], depths, early)
+        counts = tuple(
+            (len(own), not _kind(query).exclusive)
+            for query, own in zip(queries, forks, strict=True)
+        )
+        return Questions(tokens, self._trees[key], depths, counts, early)
 
     def check_depth(self, depth: int | None, limit: int | None = None) -> int | None:
         """Return ``depth`` if it is None or a number of layers there is, else raise QueryError."""
@@ -154,28 +207,41 @@ class Asking:
             evaluate(*state.arrays())
             return []
         answers = [question.answer_ids for question in questions.tokens]
-        exits = NO_EXITS
-        stopped: dict[int, np.ndarray] = {}  # logits of questions that stopped early
+        exits, stopped = NO_EXITS, {}  # logits of the forks that stopped early
         if any(questions.early):
-
-            def enough(asked: list[int], states: Array) -> list[bool]:
-                found = early_logits(
-                    self.decoder, states, [answers[j] for j in asked],
-                    [questions.early[j] for j in asked])
-                for j, logits in zip(asked, found):
-                    if margin(logits) >= questions.early[j].margin:
-                        stopped[j] = logits
-                return [j in stopped for j in asked]
-
-            exits = Exits(tuple(one.depth if one else 0 for one in questions.early), enough)
+            early = [questions.early[k] for k in questions.owners]
+            exits = Exits(
+                tuple(one.depth if one else 0 for one in early),
+                lambda asked, states: self._stopping(questions, early, asked, states, stopped),
+            )
         out = run(self.decoder, state, line, questions.tree, questions.depths, exits=exits,
                   trace=hidden)
         readouts = read(self.decoder, out.hidden, answers, out.depths, out.trace, state.arrays())
-        return [
+        return questions.joined([
             replace(one, logits=stopped[j], probabilities=softmax(stopped[j]), calibrated=True)
             if j in stopped else one
             for j, one in enumerate(readouts)
-        ]
+        ])
+
+    def _stopping(
+        self,
+        questions: Questions,
+        early: Sequence[EarlyExit | None],
+        asked: list[int],
+        states: Array,
+        stopped: dict[int, np.ndarray],
+    ) -> list[bool]:
+        """Return which of the forks asked are clear at their exit, and put their logits down.
+
+        The labels of an any_of stop together or go on together: they share a calibration.
+        """
+        logits = early_logits(
+            self.decoder, states, [questions.tokens[j].answer_ids for j in asked],
+            [early[j] for j in asked])
+        owners = questions.owners
+        unclear = {owners[j] for j, one in zip(asked, logits) if margin(one) < early[j].margin}
+        stopped.update((j, one) for j, one in zip(asked, logits) if owners[j] not in unclear)
+        return [owners[j] not in unclear for j in asked]
 
     # ---- lines ---------------------------------------------------------------------------------
 
@@ -271,3 +337,11 @@ class Prefix:
             raise
         self._lines = []
         return out
+
+
+def _kind(query: Query) -> Kind:
+    """Return the kind of a query, or of a runtime's question. Raises QueryError."""
+    name = getattr(query, "kind", "") or plain_kind(query.options)
+    if name not in KINDS:
+        raise QueryError(f"a question's kind is one of {', '.join(KINDS)}, not {name!r}")
+    return KINDS[name]

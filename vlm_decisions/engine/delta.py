@@ -176,46 +176,58 @@ def _scan(
         decay, strength = xp.pad(decay, pad), xp.pad(strength, pad)
         q, k, v = (xp.pad(a, [*pad, (0, 0)]) for a in (q, k, v))
 
-    def cut(a: Any) -> Any:  # (B, T, H, ...) -> (n, B, H, size, ...)
-        axes = (1, 0, 3, 2, *range(4, a.ndim + 1))
+    def cut(a: Any) -> Any:
+        """(B, T, H, ...) -> (n, H, B, size, ...): all rows of a head meet its memory at once."""
+        axes = (1, 3, 0, 2, *range(4, a.ndim + 1))
         a = a.reshape(b, n, size, *a.shape[2:]).transpose(axes)
-        return mx.contiguous(a) if xp is mx and n > 1 else a
+        return contiguous(a) if xp is np or n > 1 else a
 
     q, k, v, decay, strength = (cut(a) for a in (q, k, v, decay, strength))
     log_c = xp.cumsum(decay, axis=-1)
     before = xp.concatenate([xp.zeros_like(log_c[..., :1]), log_c], axis=-1)  # the start's, too
     ratio = log_c[..., :, None] - before[..., None, :]
-    ratio = _exp(ratio + _later(xp, size))  # hidden before exp: it would overflow
+    ratio += _later(xp, size)  # hidden before exp: it would overflow
+    ratio = _exp(ratio)
     c, ratio = ratio[..., :1], ratio[..., 1:]
     strength = strength[..., None]
     kt = k.swapaxes(-1, -2)
     read = ratio * (q @ kt)
-    inverse = _inverse(strength * ratio * (k @ kt))
+    inverse = _inverse(ratio * ((strength * k) @ kt))
     ys, memories = [], []
     for i in range(n):
         values = v[i]
         if memory is not None:
-            memory_t = memory.swapaxes(-1, -2)  # (H, K, V), the same for all rows at first
-            values = values - c[i] * (k[i] @ memory_t)
+            values = values - c[i] * _recall(k[i], memory)
         wrote = inverse[i] @ (strength[i] * values)
         y = read[i] @ wrote
         if memory is not None:
-            y = y + c[i] * (q[i] @ memory_t)
+            y = y + c[i] * _recall(q[i], memory)
         ys.append(y)
         old, local = memory, [end - i * size for end in ends if i * size < end <= (i + 1) * size]
         more = [size] if i + 1 < n and size not in local else []
+        if old is not None and old.ndim == 3:
+            old = old[:, None]
         for end in (*local, *more):
             left = ratio[i][..., end - 1, :end, None]
             memory = (left * wrote[..., :end, :]).swapaxes(-1, -2) @ k[i][..., :end, :]
             if old is not None:
                 memory = c[i][..., end - 1 : end, :] * old + memory
             if end in local:
-                memories.append(memory[0] if memory.ndim == 4 else memory)
-    y = xp.stack(ys, axis=1) if n > 1 else ys[0][:, None]  # (B, n, H, size, V)
-    return y.transpose(0, 1, 3, 2, 4).reshape(b, n * size, h, -1)[:, :t], memories
+                memories.append(memory[:, 0])
+    y = xp.stack(ys, axis=2) if n > 1 else ys[0][:, :, None]  # (H, B, n, size, V)
+    return y.transpose(1, 2, 3, 0, 4).reshape(b, n * size, h, -1)[:, :t], memories
+
+
+def _recall(keys: Any, memory: Any) -> Any:
+    """Read ``memory`` with keys (H, B, size, K): (H, V, K) of all rows, or (H, B, V, K) of each."""
+    if memory.ndim == 4:
+        return keys @ memory.swapaxes(-1, -2)
+    h, b, size, _ = keys.shape
+    return (keys.reshape(h, b * size, -1) @ memory.swapaxes(-1, -2)).reshape(h, b, size, -1)
 
 
 def _exp(x: Any) -> Any:
+    """Return e to the x; in place where it is NumPy's."""
     if not isinstance(x, np.ndarray):
         return fastmath.exp(x)
     np.maximum(x, fastmath.LOG_TINY, out=x)

@@ -1,4 +1,4 @@
-"""Modules of mlx-vlm as NumPy functions on the same memory, for small models on a CPU."""
+"""Modules of mlx-vlm as NumPy functions, for small models on a CPU."""
 
 from __future__ import annotations
 
@@ -14,16 +14,21 @@ from .arrays import rms_norm
 
 
 class Dense:
-    """A linear layer."""
+    """A linear layer.
+
+    Products use a transposed copy of the weight: BLAS multiplies a few rows by it up to twice as
+    fast.
+    """
 
     def __init__(self, weight: mx.array, bias: mx.array | None = None) -> None:
         """Take weight (out, in) and bias (out,)."""
         self.weight = np.asarray(weight)
+        self._columns = np.ascontiguousarray(self.weight.T)
         self.bias = None if bias is None else np.asarray(bias)
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
         """Multiply x (..., in)."""
-        y = x.reshape(-1, x.shape[-1]) @ self.weight.T
+        y = x.reshape(-1, x.shape[-1]) @ self._columns
         if self.bias is not None:
             y += self.bias
         return y.reshape(*x.shape[:-1], -1)

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -198,6 +199,23 @@ def resize(frame: np.ndarray, height: int, width: int) -> np.ndarray:
     return np.asarray(image.resize((width, height), resample=Image.Resampling.BICUBIC))
 
 
+def _resized(
+    first: np.ndarray, second: np.ndarray, height: int, width: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Resize both frames of a group, one beside the other: PIL lets other threads run meanwhile."""
+    if first.shape[:2] == (height, width):
+        return first, second
+    other = _beside().submit(resize, first, height, width)
+    newest = resize(second, height, width)
+    return other.result(), newest
+
+
+@lru_cache(maxsize=1)
+def _beside() -> ThreadPoolExecutor:
+    """Return the thread that resizes one frame of a group while the caller resizes the other."""
+    return ThreadPoolExecutor(1, thread_name_prefix="resize")
+
+
 def check_frame(frame: Any) -> np.ndarray:
     """Return ``frame`` if it is a uint8 (H, W, 3) array, else raise FrameError."""
     if not isinstance(frame, np.ndarray) or frame.dtype != np.uint8:
@@ -222,7 +240,7 @@ def patches(
     if first.shape != second.shape:
         raise FrameError(f"the frames of a group differ in size: {first.shape}, {second.shape}")
     height, width = settings.target_size(*first.shape[:2])
-    pair = np.stack([resize(first, height, width), resize(second, height, width)])
+    pair = np.stack(_resized(first, second, height, width))
     p, m = settings.patch, settings.merge
     h, w = height // p, width // p
     cut = pair.reshape(2, h // m, m, p, w // m, m, p, 3)

@@ -157,7 +157,7 @@ class PromptTemplate:
         return [*stamp, self.vision_start_id, *[self.pad_id] * n_tokens, self.vision_end_id]
 
     def question(self, text: str, options: Sequence[str] = ()) -> QuestionTokens:
-        """Token ids of a question: yes/no without options, else a choice between them."""
+        """Token ids of a question: yes/no without options, else one of them is the answer."""
         body, answer_ids, lettered = self._body(text, options)
         ids = [*self.instruction_ids, *self._plain_ids(body), *self.tail_ids]
         return QuestionTokens(ids, answer_ids, len(self.instruction_ids), lettered)
@@ -166,13 +166,18 @@ class PromptTemplate:
         """Return the same question as text (to print it, or to check the tokenisation)."""
         return self.instruction_text + self._body(text, options)[0] + self.tail_text
 
-    # ---- inside -----------------------------------------------------------------------------
-
-    def _body(self, text: str, options: Sequence[str]) -> tuple[str, list[int], bool]:
+    @staticmethod
+    def check(text: str, options: Sequence[str] = ()) -> None:
+        """Raise PromptError unless a question's text and options are texts that can be encoded."""
         if isinstance(options, str):
             raise PromptError(f"the options of a question are a list of texts, not {options!r}")
         for one in (text, *(options or ())):
             _check_text(one)
+
+    # ---- inside -----------------------------------------------------------------------------
+
+    def _body(self, text: str, options: Sequence[str]) -> tuple[str, list[int], bool]:
+        self.check(text, options)
         text = clean(text)
         if not text:
             raise PromptError("the question is empty")
@@ -180,9 +185,10 @@ class PromptTemplate:
             return text, [self.yes_id, self.no_id], False
         options = [clean(option) for option in options]
         if len(options) < 2 or not all(options):
-            raise PromptError(f"a choice needs at least two options that are not empty: {options}")
+            raise PromptError(f"a question with options needs at least two options that are not "
+                              f"empty: {options}")
         if len(set(options)) != len(options):
-            raise PromptError(f"the options of a choice must differ: {options}")
+            raise PromptError(f"the options of a question must differ: {options}")
         own = [self._plain_ids(option) for option in options]
         if all(len(ids) == 1 for ids in own) and len({ids[0] for ids in own}) == len(own):
             return f"{text}\nOptions: {', '.join(options)}", [ids[0] for ids in own], False

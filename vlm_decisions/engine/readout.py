@@ -14,15 +14,17 @@ from .decoder import Decoder
 
 @dataclass(frozen=True)
 class Query:
-    """A question to ask: yes/no without options, else a choice; ``depth`` None is full depth.
+    """A question to ask; ``depth`` None is full depth.
 
-    early: an exit before that, taken where the answer is clear enough there.
+    early: an exit before that, taken where the answer is clear enough there. kind: of kinds.KINDS;
+    where it is empty, yes/no without options, else a choice.
     """
 
     text: str
     options: tuple[str, ...] = ()
     depth: int | None = None
     early: EarlyExit | None = None
+    kind: str = ""
 
 
 @dataclass(frozen=True)
@@ -30,9 +32,10 @@ class Readout:
     """What the model answers.
 
     probabilities, logits: float64 (k,), ordered (yes, no) or as the options; the probabilities are
-    the softmax over these answers' logits. depth: language-model layers used. hidden: float32
-    (depth, D), the decision token after each layer, where it was asked for. calibrated: the logits
-    are those of an early exit, with its calibration.
+    the softmax over these answers' logits. Of an any_of with k labels: logits (k, 2), each (yes,
+    no), and probabilities (k,) of yes. depth: language-model layers used. hidden: float32 (depth,
+    D), the decision token after each layer, where it was asked for; of an any_of (k, depth, D).
+    calibrated: the logits are those of an early exit, with its calibration.
     """
 
     probabilities: np.ndarray
@@ -106,3 +109,17 @@ def margin(logits: np.ndarray) -> float:
     """Return by how much the highest logit leads the next."""
     second, first = np.sort(logits)[-2:]
     return float(first - second)
+
+
+def gathered(labels: Sequence[Readout]) -> Readout:
+    """Return the readout of an any_of from those of its labels, each a yes/no question."""
+    hidden = None
+    if labels[0].hidden is not None:
+        hidden = np.stack([one.hidden for one in labels])
+    return Readout(
+        np.array([one.p for one in labels]),
+        np.stack([one.logits for one in labels]),
+        max(one.depth for one in labels),
+        hidden,
+        all(one.calibrated for one in labels),
+    )

@@ -62,7 +62,8 @@ class VisionEncoder:
         self.settings, self.source = settings, source
         self._whole, self.tower = tower, view(tower)
         weight = self.tower.patch_embed.proj.weight  # (D, time, height, width, channel)
-        self._patch = contiguous(weight.transpose(0, 4, 1, 2, 3).reshape(weight.shape[0], -1))
+        rows = weight.transpose(0, 4, 1, 2, 3).reshape(weight.shape[0], -1)
+        self._patch = contiguous(rows.T)  # (channel * time * height * width, D)
         self.xp, self.dtype = module_of(weight), weight.dtype
         self._tables: dict[tuple[int, int], _Tables] = {}
 
@@ -101,7 +102,7 @@ class VisionEncoder:
     def run(self, pixels: Array, grid: tuple[int, int]) -> tuple[Array, list[Array]]:
         """Patches (B, h*w, P) to features (B, T, D) and the deepstack features (B, T, D) each."""
         tower, tables = self.tower, self.tables(grid)
-        h = cast(pixels, self.dtype) @ self._patch.T + tower.patch_embed.proj.bias
+        h = cast(pixels, self.dtype) @ self._patch + tower.patch_embed.proj.bias
         # The residual stream is float32, as the language model's.
         h = wide(h) + tables.position
         deep = []
@@ -179,7 +180,7 @@ class WindowedEncoder(VisionEncoder):
         tower, tables, windows = self.tower, self.tables(grid), self.windows(grid)
         b, n, _ = pixels.shape
         unit = self.settings.merge**2
-        h = wide(cast(pixels, self.dtype) @ self._patch.T)
+        h = wide(cast(pixels, self.dtype) @ self._patch)
         h = h.reshape(b, n // unit, unit, -1)[:, windows.order].reshape(b, n, -1)
         for i, block in enumerate(tower.blocks):
             mask = None if i in tower.fullatt_block_indexes else windows.mask

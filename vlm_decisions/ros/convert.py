@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 from collections.abc import Iterable
+from importlib import import_module
 
 import numpy as np
 from builtin_interfaces.msg import Time
@@ -21,6 +22,19 @@ from ..questions import AUTO, Question
 
 _NS = 1_000_000_000
 _MAX_NS = 2**31 * _NS - 1
+
+
+def message_class(name: str) -> type:
+    """Return the class of a message type like sensor_msgs/msg/Image.
+
+    Raises ImportError that names the package where it is not installed.
+    """
+    package, _, kind = name.partition("/msg/")
+    try:
+        return getattr(import_module(f"{package}.msg"), kind)
+    except (ImportError, AttributeError) as error:
+        raise ImportError(f"{name} needs the package {package}, which is not installed here (apt "
+                          f"install ros-$ROS_DISTRO-{package.replace('_', '-')})") from error
 
 
 def time_to_ns(stamp: Time) -> int:

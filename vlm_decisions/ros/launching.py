@@ -16,7 +16,9 @@ from ..files import resources
 NODE_PARAMETERS = {
     "model": ("model", "embedded model (sim_desk), local path, or hub name"),
     "questions": ("questions_file", "YAML file of questions, or the name of a shipped set (desk)"),
-    "image_transport": ("image_transport", "raw reads the image topic, compressed its /compressed"),
+    "image_transport": ("image_transport",
+                        "raw reads the image topic; compressed, ffmpeg and foxglove "
+                        "one beside it, with that name"),
     "reliability": ("reliability", "of the image subscription: auto, reliable or best_effort"),
     "stamp_source": ("stamp_source", "frame time: header (its stamp), or arrival"),
     "log_file": ("log_file", "JSONL file to append every decision to"),

@@ -13,6 +13,7 @@ from rclpy.event_handler import SubscriptionEventCallbacks, UnsupportedEventType
 from rclpy.node import Node
 from rclpy.qos import QoSDurabilityPolicy, QoSProfile, QoSReliabilityPolicy
 
+from ..sources.messages import transport_of
 from .middleware import is_fast_dds, profile, profiles_variable
 
 RELIABLE, BEST_EFFORT = QoSReliabilityPolicy.RELIABLE, QoSReliabilityPolicy.BEST_EFFORT
@@ -179,7 +180,7 @@ class MatchingSubscription:
         if not self._reliable and not best_effort:
             return "set reliability: auto"
         ways = [] if self._reliable else ["make the publisher reliable"]
-        if not self._name.endswith("compressed"):
+        if transport_of(self._name) == "raw":
             ways.append("read compressed images")
         if is_fast_dds():
             ways.append(f"start the publisher with {profiles_variable()}={profile()}")

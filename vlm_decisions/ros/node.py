@@ -6,8 +6,10 @@ and is on /diagnostics, and ``ros2 lifecycle set /decision_node configure`` trie
 
 Subscribes:
 
-- ``image`` (sensor_msgs/Image, any picture encoding), or with ``image_transport: compressed`` the
-  topic that ``image`` resolves to + ``/compressed`` (sensor_msgs/CompressedImage, JPEG or PNG);
+- ``image`` (sensor_msgs/Image, any picture encoding), or with ``image_transport`` the topic that
+  ``image`` resolves to + ``/compressed`` (sensor_msgs/CompressedImage: JPEG, PNG, h264 or h265),
+  ``/ffmpeg`` (ffmpeg_image_transport_msgs/FFMPEGPacket) or ``/foxglove``
+  (foxglove_msgs/CompressedVideo);
   as reliable as its publishers, unless ``reliability`` says otherwise. Bad images are counted,
   reported and dropped; what is lost on the way is told.
 
@@ -80,7 +82,7 @@ from .publishers import Outlets
 from .scope import Scope
 from .services import QuestionServices, Refused
 from .session import ConfigureError, EngineFactory, Session
-from .subscription import ImageSubscription
+from .subscription import ImageSubscription, message_type
 
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
 
@@ -167,6 +169,7 @@ class DecisionNode(ParameterRules, LifecycleNode):
         try:
             values = read_all(self, SPECS)
             value_range(values)
+            message_type(values["image_transport"])
             self._label = "configuring"
             self.get_logger().info(f"loading model {values['model']}")
             self._session = Session(self, self._gate, self._outlets, values,

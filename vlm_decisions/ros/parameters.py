@@ -27,6 +27,7 @@ from ..frames import MODES
 from ..questions import Question, QuestionBook, QuestionError
 from ..runtime.settings import RANGES, RuntimeSettings
 from ..sources.images import MAX_PIXELS
+from ..sources.messages import TRANSPORTS
 from .matching import RELIABILITIES
 
 
@@ -75,8 +76,8 @@ SPECS = (
     Spec("heads_dir", "", "Folder of *.npz heads; empty: the shipped ones; none: no heads."),
     Spec("questions_file", "desk", "YAML file of questions, or the name of a shipped one; "
                                    "empty: start without questions."),
-    Spec("image_transport", "raw", "Which image topic to read: image, or image/compressed.",
-         choices=("raw", "compressed")),
+    Spec("image_transport", "raw", "Which image topic to read: image, or image/ + the transport's "
+                                   "name.", choices=tuple(TRANSPORTS)),
     Spec("reliability", "auto", "Reliability of the image subscription; auto: what the image's "
                                 "publishers offer.", choices=RELIABILITIES),
     Spec("stamp_source", "header", "Frame time: the header's stamp, or the time of arrival.",
@@ -223,8 +224,18 @@ def value_range(values: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def overrides_of(node: Node) -> dict[str, Parameter]:
-    """Return what was given at start (-p, params file), declared or not, by name."""
-    return node._parameter_overrides  # rclpy has no public way to see the unused ones
+    """Return what was given at start (-p, params file), declared or not, by name.
+
+    rclpy has no public way to see those that are not declared. Where its private one is gone, a
+    warning says what that means; declared parameters still get what was given for them.
+    """
+    given = getattr(node, "_parameter_overrides", None)
+    if given is None:
+        node.get_logger().warning(
+            "this rclpy does not tell what was given at start: unknown parameters are not reported,"
+            " questions.<id>.* are taken from the questions file and from changes while the node"
+            " runs only, and a number like 2.0 must be given with its point", once=True)
+    return {} if given is None else given
 
 
 def unknown_overrides(node: Node, names: Iterable[str]) -> list[str]:

@@ -6,6 +6,7 @@ module takes care of signals before it imports anything large.
 
 import os
 import signal
+import sys
 from importlib import import_module
 
 NODES = {"decision_node": "node", "replay_camera": "replay_camera", "sim_camera": "sim_camera",
@@ -25,10 +26,16 @@ def main(name: str, args: "list[str] | None" = None, *, signalled: int = 0,
         signal.signal(number, lambda *_: os._exit(signalled))
     # Whoever started this process may have held signals back until they are taken care of.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
-    run = import_module(".process", __package__).run
-    module = import_module(f".{NODES[name]}", __package__)
-    return run(module.make_node, args, about=module.__doc__, signalled=signalled,
-               until_input_ends=until_input_ends)
+    try:
+        run = import_module(".process", __package__).run
+        module = import_module(f".{NODES[name]}", __package__)
+        return run(module.make_node, args, about=module.__doc__, signalled=signalled,
+                   until_input_ends=until_input_ends)
+    except ImportError as error:
+        from ..files.extras import missing
+
+        print(f"{name}: {missing(error)}", file=sys.stderr)
+        return 1
 
 
 def decision_node(args: "list[str] | None" = None) -> int:

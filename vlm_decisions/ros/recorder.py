@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from rclpy.qos import QoSDurabilityPolicy
 
 from ..sources.bag_files import BagError
 from ..sources.bag_writer import BagWriter, types
+from .convert import message_class
 from .matching import MatchingSubscription
 from .middleware import let_images_pass
 
@@ -39,11 +39,13 @@ class Recorder(Node):
         """Begin to record a topic of a type like sensor_msgs/msg/Image. Raises BagError."""
         if kind not in types().fielddefs:
             raise BagError(f"{topic}: the message type {kind} cannot be recorded")
-        package, _, name = kind.partition("/msg/")
         offered = [info.qos_profile for info in self.get_publishers_info_by_topic(topic)]
         latched = bool(offered) and all(
             q.durability == QoSDurabilityPolicy.TRANSIENT_LOCAL for q in offered)
-        cls = getattr(importlib.import_module(f"{package}.msg"), name)
+        try:
+            cls = message_class(kind)
+        except ImportError as error:
+            raise BagError(f"{topic}: {error}") from error
         self.counts[topic] = 0
 
         def write(data: bytes) -> None:

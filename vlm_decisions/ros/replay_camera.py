@@ -20,7 +20,6 @@ Parameters: ``source`` (bag or video), ``topics`` (empty: all images), ``rate`` 
 
 from __future__ import annotations
 
-import importlib
 import json
 import struct
 import time
@@ -38,7 +37,7 @@ from std_msgs.msg import String
 from ..sources.bags import IMAGES, STRING, Bag, BagError
 from ..sources.recording import is_bag, video_frames
 from ..sources.video import SourceError
-from .convert import ns_to_time, rgb_to_msg
+from .convert import message_class, ns_to_time, rgb_to_msg
 from .parameters import ParameterError, ParameterRules, Spec, declare_own
 
 SPECS = (
@@ -140,8 +139,11 @@ class ReplayCamera(ParameterRules, Node):
             truth = topic.type == STRING and topic.name.rpartition("/")[2] == "truth"
             if topic.name not in self._topics and not truth:
                 continue
-            package, _, kind = topic.type.partition("/msg/")
-            cls = getattr(importlib.import_module(f"{package}.msg"), kind)
+            try:
+                cls = message_class(topic.type)
+            except ImportError as error:
+                raise ParameterError(f"source: {topic.name}: {error}; decoded: true plays its "
+                                     "pictures as sensor_msgs/Image") from error
             publisher = self.create_publisher(cls, topic.name, self._qos)
             self._by_topic[topic.name] = publisher
             if not truth:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rclpy.node import Node
 
 from ..model_scope import OUT_OF_SCOPE, scope_warning
+from ..sources.messages import base_of
 
 
 class Scope:
@@ -36,6 +37,6 @@ class Scope:
 
     def _is_simulated(self, topic: str) -> bool:
         publishers = self._node.get_publishers_info_by_topic(topic)
-        folder = topic.removesuffix("/compressed").rpartition("/")[0]
+        folder = base_of(topic).rpartition("/")[0]
         return (any(info.node_name == "sim_camera" for info in publishers)
                 or self._node.count_publishers(f"{folder}/truth") > 0)

@@ -22,7 +22,7 @@ from vlm_decisions.srv import AddQuestion, Ask, ListQuestions, RemoveQuestion, S
 
 from ..decision import Decision
 from ..kinds import plain_kind
-from ..questions import Question, QuestionError
+from ..questions import Question, QuestionError, unnamed
 from ..runtime.scheduler import Cost
 from .convert import decision_to_msg, question_from_msg, question_to_msg
 
@@ -163,5 +163,5 @@ def ask_question(
     text: str, options: Sequence[str], kind: str = "", thresholds: Sequence[float] = ()
 ) -> Question:
     """Return the question of an ask; without a kind it is yes/no, or a choice among ``options``."""
-    return Question(id="ask", text=text, kind=kind or plain_kind(options), options=tuple(options),
-                    thresholds=tuple(thresholds), ema=1.0)
+    return unnamed("ask", text=text, kind=kind or plain_kind(options), options=tuple(options),
+                   thresholds=tuple(thresholds), ema=1.0)

@@ -8,17 +8,21 @@ from collections.abc import Callable
 from typing import Any
 
 from rclpy.node import Node
-from sensor_msgs.msg import CompressedImage, Image
 
 from ..frames import Frame
 from ..runtime.statistics import MEMORY
 from ..runtime.throttle import Throttle
-from ..sources.images import ImageError, compressed_to_rgb, image_to_rgb, range_hint
-from .convert import time_to_ns
+from ..sources.images import ImageError, range_hint
+from ..sources.messages import TRANSPORTS, PictureReader, head_of, topic_of
+from .convert import message_class, time_to_ns
 from .matching import Link, MatchingSubscription
+from .parameters import ParameterError
 
-DEPTH = 10
-"""Images that may wait for the executor, as by ROS's default; a newer one replaces the oldest."""
+DEPTHS = {"raw": 10, "compressed": 30, "ffmpeg": 250, "foxglove": 250}
+"""Messages that may wait for the executor, by transport; a newer one replaces the oldest.
+
+Of single images a few are enough, of a video each packet is needed up to the next keyframe.
+"""
 
 REPORT_S = 5.0
 """A cause of refusals is logged at most this often, seconds."""
@@ -49,7 +53,7 @@ class ImageSubscription:
                  value_range: tuple[int, int]) -> None:
         self._node, self._push = node, push
         self.by_arrival = stamp_source == "arrival"
-        self._max_pixels, self._value_range = max_pixels, value_range
+        self._value_range = value_range
         self.received = 0
         self.refused: Counter[str] = Counter()
         self.last_refusal = ""
@@ -64,15 +68,11 @@ class ImageSubscription:
         self.hint = ""
         self._good = True  # the newest image was not refused
         # Remapping applies to `image`; the transport's suffix belongs to the topic it leads to.
-        base = node.resolve_topic_name("image")
-        if transport == "compressed":
-            topic = f"{base}/compressed"
-            self._convert, kind = compressed_to_rgb, CompressedImage
-        else:
-            topic = base
-            self._convert, kind = image_to_rgb, Image
-        self._subscription = MatchingSubscription(node, kind, topic, self.receive, depth=DEPTH,
-                                                  reliability=reliability)
+        topic = topic_of(node.resolve_topic_name("image"), transport)
+        self._reader = PictureReader(max_pixels=max_pixels, value_range=value_range)
+        self._subscription = MatchingSubscription(
+            node, message_type(transport), topic, self.receive, reliability=reliability,
+            depth=DEPTHS[transport])
 
     @property
     def topic(self) -> str:
@@ -103,14 +103,15 @@ class ImageSubscription:
         began_s = time.perf_counter()
         now_ns = self._node.get_clock().now().nanoseconds
         self.received += 1
-        stamp_ns = time_to_ns(msg.header.stamp)
+        stamp, frame_id = head_of(msg)
+        stamp_ns = time_to_ns(stamp)
         try:
-            rgb = self._convert(msg, max_pixels=self._max_pixels, value_range=self._value_range)
             if not self.by_arrival:
-                check_stamp(msg.header.stamp)
-            if len(msg.header.frame_id) > MAX_FRAME_ID:
-                raise ImageError("frame_id", f"the header's frame_id has {len(msg.header.frame_id)}"
-                                             f" characters, the limit is {MAX_FRAME_ID}")
+                check_stamp(stamp)
+            pictures = self._reader.read(msg, now_ns if self.by_arrival else stamp_ns)
+            if len(frame_id) > MAX_FRAME_ID:
+                raise ImageError("frame_id", f"the header's frame_id has {len(frame_id)} "
+                                             f"characters, the limit is {MAX_FRAME_ID}")
         except ImageError as error:
             self._refuse(error)
             return
@@ -120,10 +121,13 @@ class ImageSubscription:
             if self.hint:
                 self._node.get_logger().warning(self.hint)
         self.offset_s = (now_ns - stamp_ns) / 1e9 if stamp_ns else 0.0
-        frame = Frame(rgb, now_ns if self.by_arrival else stamp_ns, msg.header.frame_id, now_ns)
-        self.newest = frame
+        frames = [Frame(rgb, shown_ns, frame_id, now_ns) for rgb, shown_ns in pictures]
+        if not frames:  # a packet whose picture comes with a later one
+            return
+        self.newest = frames[-1]
         self.converted_ms.append((time.perf_counter() - began_s) * 1e3)
-        self._push(frame)
+        for frame in frames:
+            self._push(frame)
         self.handled_ms.append((time.perf_counter() - began_s) * 1e3)
 
     def _refuse(self, error: ImageError) -> None:
@@ -146,3 +150,11 @@ def check_stamp(stamp: Any) -> None:
     if stamp.sec < 0 or stamp.nanosec >= 1_000_000_000:
         raise ImageError("stamp", f"the header's stamp is no time: {stamp.sec} s and "
                                   f"{stamp.nanosec} ns")
+
+
+def message_type(transport: str) -> type:
+    """Return a transport's message class. Raises ParameterError where it is not installed."""
+    try:
+        return message_class(TRANSPORTS[transport])
+    except ImportError as error:
+        raise ParameterError(f"image_transport: {transport}: {error}") from error

@@ -9,12 +9,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
 from rcl_interfaces.srv import SetParametersAtomically
 from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
 from rclpy.parameter import Parameter
-from sensor_msgs.msg import CompressedImage, Image
 from std_msgs.msg import String
 
 from vlm_decisions.msg import Decision as DecisionMsg
@@ -25,7 +23,8 @@ from vlm_decisions.srv import AddQuestion, Ask, RemoveQuestion
 from ..decision import Decision
 from ..questions import Question
 from ..runtime.system import System
-from ..sources.images import compressed_to_rgb, image_to_rgb
+from ..sources.images import ImageError
+from ..sources.messages import PictureReader, head_of, transport_of
 from ..viewer.board import Board
 from ..viewer.complaints import Complaints
 from ..viewer.pictures import Pictures
@@ -36,9 +35,17 @@ from ..viewer.source import (
     PageSourceError,
     Unavailable,
 )
-from .convert import decision_from_msg, event_from_msg, question_from_msg, question_to_msg
+from .convert import (
+    decision_from_msg,
+    event_from_msg,
+    question_from_msg,
+    question_to_msg,
+    time_to_ns,
+)
 from .matching import MatchingSubscription
+from .parameters import ParameterError
 from .publishers import latched
+from .subscription import DEPTHS, message_type
 
 CALL_S = 5.0
 """A service that has not replied by then counts as unavailable, seconds."""
@@ -130,16 +137,34 @@ class RosSource:
         for channel, topic in wanted.items():
             if channel in self._pictured:
                 continue
-            packed = topic.endswith("/compressed")
-            convert = compressed_to_rgb if packed else image_to_rgb
+            transport = transport_of(topic)
+            try:
+                kind = message_type(transport)
+            except ParameterError as error:  # the node may run on another machine
+                self._complain(str(error), "pictures")
+                continue
             subscription = MatchingSubscription(
-                self._node, CompressedImage if packed else Image, topic,
-                self._put(channel, convert), depth=1)
+                self._node, kind, topic, self._put(channel),
+                depth=1 if transport == "raw" else DEPTHS[transport])
             self._pictured[channel] = topic, subscription
 
-    def _put(self, channel: str, convert: Callable[[Any], np.ndarray]) -> Callable[[Any], None]:
-        # Converted where it is encoded: pictures that are skipped cost nothing.
-        return lambda msg: self._pictures.put(channel, lambda: convert(msg))
+    def _put(self, channel: str) -> Callable[[Any], None]:
+        reader = PictureReader()
+
+        def take(msg: Any) -> None:
+            if not reader.codec(msg):
+                # Converted where it is encoded: pictures that are skipped cost nothing.
+                self._pictures.put(channel, lambda: reader.read(msg, 0)[0][0])
+                return
+            try:
+                stamp, _ = head_of(msg)
+                pictures = reader.read(msg, time_to_ns(stamp))
+            except ImageError:  # the node tells of it
+                return
+            if pictures:
+                newest = pictures[-1][0]
+                self._pictures.put(channel, lambda: newest)
+        return take
 
     # -- what is asked of the node ---------------------------------------------------------------
 
@@ -168,7 +193,8 @@ class RosSource:
     def ask(self, question: Question, timeout_s: float) -> Decision:
         """Answer one question about now. Raises PageSourceError."""
         reply = self._call(Ask, wait_s=timeout_s + 2.0, text=question.text,
-                           options=list(question.options), timeout_s=timeout_s)
+                           kind=question.kind, options=list(question.options),
+                           thresholds=list(question.thresholds), timeout_s=timeout_s)
         if not reply.success and reply.decision.answer != "unknown":
             raise PageSourceError(reply.message)
         return decision_from_msg(reply.decision)

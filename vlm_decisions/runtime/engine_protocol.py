@@ -12,8 +12,10 @@ from .heads import Pooled
 
 
 class ReadoutLike(Protocol):
-    """The engine's answer to one question: logits (k,) in the options' order, layers used.
+    """The engine's answer to one question: logits, layers used.
 
+    Logits: (k,) in the options' order, or (yes, no); of an any_of with k labels (k, 2), each (yes,
+    no).
     `calibrated` (an engine without early exits has none): the logits are those of an early exit,
     with its calibration.
     """
@@ -45,7 +47,7 @@ class StreamLike(Protocol):
         """Append an encoded group whose two frames have these stamps."""
 
     def ask(self, queries: Sequence[Question]) -> Sequence[ReadoutLike]:
-        """Answer all: only `text`, `options`, `depth` and `early` are read."""
+        """Answer all: only `text`, `kind`, `options`, `depth` and `early` are read."""
 
     def reset(self) -> None:
         """Drop all groups."""

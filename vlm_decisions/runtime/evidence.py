@@ -29,8 +29,8 @@ NO_EVIDENCE = Evidence(tier=TIER_HEALTH, t_start_ns=0, t_end_ns=0)
 class Result:
     """What a look at the evidence gave for one question: probabilities, or the reason for none.
 
-    `probabilities`: (yes, no), or one per option of a choice; calibrated, finite, in [0, 1]; empty
-    where there are none. `status`: of decision.STATUSES, where there are none.
+    `probabilities`: as the question's kind has them, calibrated, finite, in [0, 1]; empty where
+    there are none. `status`: of decision.STATUSES, where there are none.
     """
 
     question: Question

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 OBJECTS = ("cup", "phone", "laptop", "pen")
+COUNTS = ("none", "one", "two", "three", "four")  # of people, and of things on the desk
 ACTIVITIES = ("typing", "drinking", "on phone", "reading", "idle", "away")
 MOTIONS = ("still", "approaching", "receding", "left", "right")
 HOLDABLE = ("cup", "phone", "pen", "book")

@@ -12,9 +12,10 @@ from functools import lru_cache
 import cv2
 import numpy as np
 
+from ..kinds import joined
 from .canvas import Canvas, Colour
 from .figure import Figure, hand_spots
-from .script import ACTIVITIES, OBJECTS, Script, State
+from .script import ACTIVITIES, COUNTS, OBJECTS, Script, State
 
 Box = tuple[float, float, float, float]  # x0, y0, x1, y1 as shares of width and height
 
@@ -86,7 +87,7 @@ class World:
     # -- truth ---------------------------------------------------------------------------------
 
     def truth(self, t_s: float) -> dict[str, str]:
-        """Return what is true at `t_s`: question id -> "yes", "no" or an option."""
+        """Return what is true at `t_s`: question id -> the answer as a decision gives it."""
         return truth_of(self.state(t_s), self.pose(t_s)[0])
 
     def boxes(self, t_s: float) -> dict[str, Box]:
@@ -254,7 +255,7 @@ def _unit_noise(width: int, height: int) -> np.ndarray:
 
 
 def truth_of(state: State, x: float) -> dict[str, str]:
-    """Answers to the questions of `config/questions/desk.yaml` in `state`."""
+    """Answers to the questions of `config/questions/desk.yaml` and `kinds.yaml` in `state`."""
 
     def where(name: str) -> float | None:
         return x if state.holding == name else state.desk.get(name)
@@ -279,6 +280,9 @@ def truth_of(state: State, x: float) -> dict[str, str]:
     }
     answers = {name: "yes" if fact else "no" for name, fact in facts.items()}
     answers["activity"] = ACTIVITIES[ACTIVITIES.index(state.activity)]
+    answers["people"] = COUNTS[state.person + state.second_person]
+    answers["things"] = COUNTS[len(state.desk)]
+    answers["on_desk"] = joined([name for name in OBJECTS if name in state.desk])
     return answers
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..files import resources
 from .bag_files import BagError
+from .messages import DEFINITIONS
 
 
 class BagWriter:
@@ -79,10 +80,12 @@ class BagWriter:
 
 @lru_cache(maxsize=1)
 def types() -> Any:
-    """Return the message types that can be written: those of ROS 2 and of this package."""
+    """Return the message types that can be written: ROS 2's, videos' and this package's."""
     from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 
     store = get_typestore(Stores.ROS2_HUMBLE)
+    for name, definition in DEFINITIONS.items():
+        store.register(get_types_from_msg(definition, name))
     for path in sorted((resources.share_dir() / "msg").glob("*.msg")):
         store.register(get_types_from_msg(path.read_text(), f"vlm_decisions/msg/{path.stem}"))
     return store

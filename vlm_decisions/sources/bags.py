@@ -36,14 +36,16 @@ from .bag_files import (
     open_file,
     unpack,
 )
-from .images import FULL_RANGE, ImageError, compressed_to_rgb, image_to_rgb
+from .images import FULL_RANGE, ImageError
+from .messages import DEFINITIONS, TRANSPORT_BY_TYPE, PictureReader, head_of
 
 __all__ = ["Bag", "BagError", "Topic", "read_images"]
 
-IMAGE = "sensor_msgs/msg/Image"
-COMPRESSED = "sensor_msgs/msg/CompressedImage"
-IMAGES = (IMAGE, COMPRESSED)
+IMAGES = tuple(TRANSPORT_BY_TYPE)
 STRING = "std_msgs/msg/String"
+MAX_DELAY = 64
+"""A video's packets after which its picture has come; B frames need about three."""
+
 SUFFIXES = (".mcap", ".db3", ".mcap.zstd", ".db3.zstd")
 
 
@@ -149,19 +151,35 @@ class Bag:
         """Yield the images as frames, `received_ns` being their time of recording.
 
         `stamps`: `header`, or `arrival` for the time of recording. `value_range`: of 16-bit images,
-        the values that become 0 and 255. Raises BagError for the first image that cannot be
-        decoded, and if there is none at all.
+        the values that become 0 and 255. Of a video, pictures that miss what they refer to (before
+        the first keyframe, after a lost packet) are left out. Raises BagError for the first image
+        that cannot be decoded, and if there is none at all.
         """
         if stamps not in ("header", "arrival"):
             raise ValueError(f"stamps must be header or arrival, not {stamps!r}")
         chosen = self.image_topic(topic)
-        convert = image_to_rgb if chosen.type == IMAGE else compressed_to_rgb
+        reader, shown, left_out = PictureReader(value_range=value_range), 0, ""
+        heads: dict[int, tuple[str, int]] = {}  # frame id and time of recording, by stamp
         for number, (raw, msg, stamp_ns) in enumerate(self._stamped(chosen, stamps), 1):
+            heads[stamp_ns] = head_of(msg)[1], raw.log_ns
             try:
-                rgb = convert(msg, value_range=value_range)
+                pictures = reader.read(msg, stamp_ns)
             except ImageError as error:
+                if error.cause == "video":
+                    left_out = str(error)
+                    continue
                 raise BagError(f"{self.path}: image {number} of {chosen.name}: {error}") from error
-            yield Frame(rgb, stamp_ns, msg.header.frame_id, raw.log_ns)
+            for rgb, of_ns in pictures:
+                shown += 1
+                yield Frame(rgb, of_ns, *heads[of_ns])
+            if len(heads) > MAX_DELAY:
+                del heads[next(iter(heads))]
+        for rgb, of_ns in reader.rest():
+            shown += 1
+            yield Frame(rgb, of_ns, *heads[of_ns])
+        if not shown:
+            raise BagError(f"{self.path}: {chosen.name} holds no picture that can be decoded: "
+                           f"{left_out}")
 
     def stamps(self, topic: str | None = None, *, stamps: str = "header") -> Iterator[int]:
         """Yield the images' times alone, in nanoseconds, without decoding them. See images."""
@@ -173,7 +191,7 @@ class Bag:
         number = 0
         for number, raw in enumerate(self.messages([topic.name]), 1):  # noqa: B007
             msg = self.decode(raw, number)
-            stamp = msg.header.stamp
+            stamp, _ = head_of(msg)
             stamp_ns = stamp.sec * 1_000_000_000 + stamp.nanosec
             if stamps == "arrival":
                 stamp_ns = raw.log_ns
@@ -268,9 +286,14 @@ def read_images(
 @lru_cache(maxsize=2)
 def _typestore(encoding: str) -> Any:
     """Message types: those of images and strings are the same in all distributions."""
-    from rosbags.typesys import Stores, get_typestore
+    from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 
-    return get_typestore(Stores.ROS1_NOETIC if encoding == "ros1" else Stores.ROS2_HUMBLE)
+    if encoding == "ros1":
+        return get_typestore(Stores.ROS1_NOETIC)
+    store = get_typestore(Stores.ROS2_HUMBLE)
+    for name, definition in DEFINITIONS.items():
+        store.register(get_types_from_msg(definition, name))
+    return store
 
 
 def _metadata(path: Path) -> dict[str, Any]:

@@ -130,26 +130,32 @@ def range_hint(msg: Any, value_range: tuple[int, int] = FULL_RANGE) -> str:
 
     Takes either message, of which the conversion has succeeded; costs about as much.
     """
-    if hasattr(msg, "encoding"):
+    if hasattr(msg, "step"):
         if not str(msg.encoding).endswith("16"):
             return ""
         order = ">u2" if msg.is_bigendian else "<u2"
         data = _bytes_of(msg.data)
         values = data[:data.size // 2 * 2].view(order)
     else:
-        if not msg.format.partition(";")[0].strip().endswith("16"):
+        # The packet of a video has 8 bits, and may have no format.
+        if not getattr(msg, "format", "").partition(";")[0].strip().endswith("16"):
             return ""
         values = decode_picture(_bytes_of(msg.data).tobytes()).reshape(-1)
         if values.dtype != np.uint16:
             return ""
-    low, high = (int(value) for value in np.percentile(values[::16], (1, 99)))
+    values = values[::17]  # odd: of a Bayer mosaic every colour
+    low, high = (int(value) for value in np.percentile(values, (1, 99)))
     least, most = value_range
     share = (high - low) / (most - least)
     if share >= NARROW:
         return ""
+    bits = max(8, int(values.max()).bit_length())
+    if (high - low) / (2**bits - 1) >= NARROW:
+        advice = (f"to what the sensor gives (it looks like {bits} bits: 0 and {2**bits - 1})")
+    else:  # a part of the range of any number of bits, as of a thermal camera
+        advice = f"to what the scene gives (now: {low} and {high})"
     return (f"the 16-bit image uses values {low} to {high}, {share:.1%} of the range {least} to "
-            f"{most}, and looks nearly grey: set min_image_value and max_image_value to what the "
-            "sensor gives (12 bits: 0 and 4095)")
+            f"{most}, and looks nearly grey: set min_image_value and max_image_value {advice}")
 
 
 def _declared(msg: Any) -> tuple[str, str]:

@@ -7,8 +7,10 @@
 
 `source` is the recording's name as the command lists it. Times are seconds since its first image;
 an empty one is its beginning or end. `question` is the id of the question (or head), `label` is yes
-or no. A sixth column `clip` is optional: labels with the same clip name are kept on one side of
-every split; without it a whole source is. Empty lines and lines that begin with # are ignored.
+or no; of a choice or score its answer, of an any_of the labels that are so, as "cup, phone" in
+quotes, or none. A sixth column `clip` is optional: labels with the same clip name are kept on one
+side of every split; without it a whole source is. Empty lines and lines that begin with # are
+ignored.
 """
 
 from __future__ import annotations
@@ -16,13 +18,14 @@ from __future__ import annotations
 import csv
 import difflib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from ..decision import NO, YES
 from ..frames import NS
+from ..kinds import KindError, kind_of
 from ..listing import listed
-from ..questions import QuestionError, check_id
+from ..questions import Question, QuestionError, check_id
 from ..texts import comparable, is_visible, normal
 from .truth import OPEN_NS, Span, Truth, TruthError
 
@@ -38,8 +41,12 @@ class LabelError(TruthError):
     """Labels that cannot be used. The message names file and line, and what would be right."""
 
 
-def read_labels(path: Path) -> Labels:
-    """Read a label file: the truth by recording, with clips as scenes. Raises LabelError."""
+def read_labels(path: Path, questions: Iterable[Question] = ()) -> Labels:
+    """Read a label file: the truth by recording, with clips as scenes. Raises LabelError.
+
+    What is labelled is answered yes or no, unless it is one of `questions` and of another kind.
+    """
+    known = {question.id: question for question in questions}
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
@@ -58,7 +65,7 @@ def read_labels(path: Path) -> Labels:
         if len(row) != len(columns):
             raise LabelError(f"{path}:{line}: {len(row)} cells, the header has {len(columns)}")
         cells = dict(zip(columns, map(normal, row), strict=True))
-        question, span = _label(f"{path}:{line}", cells, line)
+        question, span = _label(f"{path}:{line}", cells, line, known)
         told.setdefault(cells["source"], {}).setdefault(question, []).append(span)
     if not told:
         raise LabelError(f"{path}: holds a header and no labels")
@@ -115,7 +122,8 @@ def _check_columns(where: str, columns: Sequence[str]) -> None:
         raise LabelError(f"{where}: a column appears twice")
 
 
-def _label(where: str, cells: dict[str, str], line: int) -> tuple[str, Span]:
+def _label(where: str, cells: dict[str, str], line: int,
+           known: Mapping[str, Question]) -> tuple[str, Span]:
     if not is_visible(cells["source"]):
         raise LabelError(f"{where}: source is empty")
     try:
@@ -124,15 +132,25 @@ def _label(where: str, cells: dict[str, str], line: int) -> tuple[str, Span]:
         raise LabelError(f"{where}: {error}") from error
     start_ns = _nanoseconds(where, "start_s", cells["start_s"], 0)
     end_ns = _nanoseconds(where, "end_s", cells["end_s"], OPEN_NS)
-    answer = _ANSWERS.get(comparable(cells["label"]))
-    if answer is None:
-        raise LabelError(f"{where}: label must be yes or no, not {cells['label']!r}")
+    answer = _answer(where, cells["label"], known.get(question))
     clip = cells.get("clip", "")
     span = Span(start_ns, end_ns, answer, clip if is_visible(clip) else cells["source"], line)
     if not start_ns < end_ns:
         raise LabelError(f"{where}: end_s must come after start_s: {span.start_s:g} to "
                          f"{span.end_s:g}")
     return question, span
+
+
+def _answer(where: str, label: str, question: Question | None) -> str:
+    if question is not None and question.options:
+        try:
+            return kind_of(question).canonical(question, label)
+        except KindError as error:
+            raise LabelError(f"{where}: '{question.id}' {error}") from error
+    answer = _ANSWERS.get(comparable(label))
+    if answer is None:
+        raise LabelError(f"{where}: label must be yes or no, not {label!r}")
+    return answer
 
 
 def _nanoseconds(where: str, name: str, text: str, default: int) -> int:
@@ -157,7 +175,8 @@ def _joined(path: str, source: str, question: str, spans: Sequence[Span]) -> lis
             continue
         if span.answer != last.answer:
             raise LabelError(f"{path}:{span.line}: contradicts line {last.line}: {question!r} of "
-                             f"{source!r} is both yes and no at {span.start_s:g} s")
+                             f"{source!r} is both {last.answer} and {span.answer} at "
+                             f"{span.start_s:g} s")
         if span.scene != last.scene:
             raise LabelError(f"{path}:{span.line}: overlaps line {last.line}, which is of another "
                              f"clip: {last.scene!r}, not {span.scene!r}")

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
@@ -14,7 +15,9 @@ from urllib.parse import urlsplit
 import av
 import numpy as np
 
-from .video import SourceError, reason, rgb_of
+from .bitstream import BitstreamError
+from .packets import CODECS, Continuity
+from .video import SourceError, codec_of, reason, rgb_of
 
 SCHEMES = ("rtsp", "rtsps", "rtmp", "rtmps", "srt", "udp", "rtp", "tcp", "http", "https")
 """Protocols of network streams that are opened."""
@@ -27,6 +30,13 @@ PAUSES_S = (0.25, 0.5, 1.0, 1.5)
 
 OPEN_S, REOPEN_S, READ_S = 15.0, 3.0, 3.0
 """Longest times for a stream to open at first and again, and for its next packet to come."""
+
+LISTEN_S = 5.0
+"""Longest time at first for a stream that is sent here: without a sender there is no answer."""
+
+SENT_HERE = ("udp", "rtp")
+
+NO_ANSWER = "no answer in time"
 
 DRIFT = 500e-6
 """Seconds a second by which a camera's clock may run slower than this machine's."""
@@ -51,13 +61,15 @@ class LiveSource:
     Times are seconds of this machine's steady clock (`time.monotonic`), of the moment at which a
     frame was taken as far as that can be told: by the camera's own clock, set by the frame that
     came with the least delay. A frame that waited on its way is as old as it is. `trouble` says
-    what is wrong now. Raises SourceError where the camera cannot be opened at first.
+    what is wrong now. Raises SourceError where the camera cannot be opened at first, within
+    `open_s` seconds.
     """
 
     ended = False
     shortfall = ""
 
-    def __init__(self, name: str, connect: Callable[[float], Reader]) -> None:
+    def __init__(self, name: str, connect: Callable[[float], Reader],
+                 open_s: float = OPEN_S) -> None:
         """Open the camera; `connect` is given the longest time that may take, in seconds."""
         self.name = name
         self.trouble = ""
@@ -65,10 +77,16 @@ class LiveSource:
         self._newest: tuple[Callable[[], np.ndarray], float] | None = None
         self._changed = threading.Condition()
         self._stop = threading.Event()
-        reader = connect(OPEN_S)
-        self._thread = threading.Thread(target=self._read, args=(reader,), name="camera",
+        # Opened in the other thread: a signal to this one does not wait until it is.
+        first: Future[Reader] = Future()
+        self._thread = threading.Thread(target=self._open, args=(first, open_s), name="camera",
                                         daemon=True)
         self._thread.start()
+        try:
+            first.result()
+        except BaseException:
+            self._stop.set()
+            raise
 
     def next(self, from_s: float = 0.0) -> tuple[np.ndarray, float] | None:
         """Return the newest frame not yet returned: (uint8 RGB (H, W, 3), seconds).
@@ -94,6 +112,15 @@ class LiveSource:
             self.ended = True
             self._changed.notify_all()
         self._thread.join(READ_S + 1.0)
+
+    def _open(self, first: Future[Reader], open_s: float) -> None:
+        try:
+            reader = self._connect(open_s)
+        except BaseException as error:
+            first.set_exception(error)
+            return
+        first.set_result(reader)
+        self._read(reader)
 
     def _read(self, reader: Reader | None) -> None:
         failures = 0
@@ -149,7 +176,11 @@ class NetworkStream:
         try:
             self._container = av.open(url, options=options, timeout=(wait_s, READ_S))
         except (av.FFmpegError, OSError) as error:
-            raise SourceError(f"{self.name} cannot be opened: {_why(error)}") from error
+            why = _why(error)
+            if url.startswith(SENT_HERE) and why == NO_ANSWER:
+                why = (f"nothing came within {wait_s:g} s (start the sender first, to this address "
+                       "and port)")
+            raise SourceError(f"{self.name} cannot be opened: {why}") from error
         if not self._container.streams.video:
             self._container.close()
             raise SourceError(f"{self.name} has no video")
@@ -160,23 +191,49 @@ class NetworkStream:
                               "download it and give the file")
         self._stream = self._container.streams.video[0]
         if self._stream.codec_context is None:
+            codec = codec_of(self._container)
             self._container.close()
-            raise SourceError(f"{self.name}: no decoder here for its video")
-        self._stream.codec_context.thread_type = "SLICE"  # frame threads add delay
+            raise SourceError(f"{self.name}: no decoder here for its video: {codec}")
+        context = self._stream.codec_context
+        context.thread_type = "SLICE"  # frame threads add delay
+        # RTSP over UDP, RTP and the like lose packets.
+        self._continuity = (Continuity(context.name, context.extradata or b"")
+                            if context.name in CODECS else None)
 
     def frames(self) -> Iterator[tuple[Callable[[], np.ndarray], float | None]]:
         """Yield frames until the connection is lost; damaged ones are left out."""
         try:
             for packet in self._container.demux(self._stream):
+                if not self._can_be_right(packet):
+                    continue
                 try:
                     frames = packet.decode()
-                except av.FFmpegError:
-                    continue  # until the next whole picture
+                except av.FFmpegError as error:
+                    self._lose(reason(error))
+                    continue
+                if any(frame.is_corrupt for frame in frames):
+                    self._lose("damaged data")
+                    continue
                 for frame in frames:
-                    if not frame.is_corrupt:
-                        yield lambda frame=frame: rgb_of(frame), frame.time
+                    yield lambda frame=frame: rgb_of(frame), frame.time
         except (av.FFmpegError, OSError) as error:
             raise SourceError(f"{self.name}: the connection is lost: {_why(error)}") from error
+
+    def _can_be_right(self, packet: av.Packet) -> bool:
+        """Whether all that a packet's picture refers to has come."""
+        if self._continuity is None or not packet.size:
+            return True
+        try:
+            _, picture, missing = self._continuity.take(bytes(packet))
+        except BitstreamError:
+            return False
+        if missing and picture:
+            self._stream.codec_context.flush_buffers()
+        return not missing
+
+    def _lose(self, why: str) -> None:
+        if self._continuity is not None:
+            self._continuity.lose(why)
 
     def close(self) -> None:
         """Disconnect."""
@@ -237,7 +294,8 @@ def open_stream(url: str) -> LiveSource:
         raise SourceError(f"{without_password(url)}: {scheme}:// is not supported; streams are "
                           f"{', '.join(f'{name}://' for name in SCHEMES)}")
     url = scheme + url[len(scheme):]  # FFmpeg knows only small letters
-    return LiveSource(without_password(url), lambda wait_s: NetworkStream(url, wait_s))
+    return LiveSource(without_password(url), lambda wait_s: NetworkStream(url, wait_s),
+                      LISTEN_S if scheme in SENT_HERE else OPEN_S)
 
 
 def open_webcam(index: int) -> LiveSource:
@@ -252,4 +310,4 @@ def without_password(url: str) -> str:
 
 def _why(error: Exception) -> str:
     text = reason(error)
-    return "no answer in time" if "immediate exit" in text.lower() else text
+    return NO_ANSWER if "immediate exit" in text.lower() else text

@@ -6,10 +6,12 @@
 - A file (YAML or JSON) gives it by segments, in seconds since the first image:
 
       segments:
-        - {start_s: 0.0, end_s: 12.5, facts: {person: yes, activity: typing}}
+        - {start_s: 0.0, end_s: 12.5, facts: {person: yes, activity: typing, on_desk: [cup, pen]}}
 
 - A CSV file of labels gives it for many recordings (see labels.py).
 - The simulated desk gives it for any time.
+
+The answer of an any_of are its labels that are so: a list of them, a text with commas, or `none`.
 """
 
 from __future__ import annotations
@@ -17,14 +19,15 @@ from __future__ import annotations
 import json
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ..decision import NO, YES
+from ..decision import label_name
 from ..files.yaml_records import Record, Shape, YamlRecordError, read_sections
 from ..frames import NS
+from ..kinds import KindError, joined, kind_of
 from ..listing import listed
 from ..questions import Question
 from ..texts import normal
@@ -227,15 +230,32 @@ class Truth:
         if len(unknown) == len(self.ids):
             raise TruthError(f"the truth is about none of the questions asked "
                              f"({listed(asked)}); it is about: {listed(self.ids)}")
-        kept = {name: own for name, own in self.spans.items() if name in asked}
-        for name, own in kept.items():
-            possible = asked[name].options or (YES, NO)
-            for span in own:
-                if span.answer not in possible:
-                    raise TruthError(f"the truth says '{span.answer}' of '{name}' at "
-                                     f"{span.start_ns / NS:.3f} s, which answers "
-                                     f"{', '.join(possible)}")
+        kept: dict[str, list[Span]] = {}
+        for name, own in self.spans.items():
+            if name in asked:
+                kept[name] = [replace(span, answer=_canonical(asked[name], span)) for span in own]
         return Truth(kept, self.start_ns)
+
+
+def truth_of_labels(question: Question, spans: Iterable[Span]) -> Truth:
+    """Return the truth about each label of an any_of by its name, from that about the whole."""
+    found: dict[str, list[Span]] = {}
+    for span in spans:
+        parts = kind_of(question).parts(question, span.answer)
+        for label, answer in zip(question.options, parts, strict=True):
+            name = label_name(question.id, label)
+            found.setdefault(name, []).append(replace(span, answer=answer))
+    return Truth(found)
+
+
+def _canonical(question: Question, span: Span) -> str:
+    """Return the answer of a span as the question gives it. Raises TruthError."""
+    try:
+        return kind_of(question).canonical(question, span.answer)
+    except KindError as error:
+        line = f" (line {span.line})" if span.line else ""
+        raise TruthError(f"the truth says '{span.answer}' of '{question.id}' at "
+                         f"{span.start_ns / NS:.3f} s{line}, which {error}") from error
 
 
 def truth_of_rows(rows: Iterable[TruthRow]) -> Truth:
@@ -310,14 +330,14 @@ def read_row(text: str, what: str) -> TruthRow:
         row = json.loads(text)
         stamp_ns, facts, scene = row["stamp_ns"], row["facts"], row.get("segment")
         sound = (isinstance(stamp_ns, int) and isinstance(facts, dict) and facts
-                 and all(isinstance(value, str) for value in facts.values())
+                 and all(_is_answer(value) for value in facts.values())
                  and (scene is None or isinstance(scene, int)))
     except (ValueError, KeyError, TypeError, AttributeError):
         sound = False
     if not sound:
         raise TruthError(f'{what} is not {{"stamp_ns": int, "facts": {{id: answer}}}}: '
                          f"{text[:80]!r}")
-    return TruthRow(stamp_ns, {name: normal(answer) for name, answer in facts.items()}, scene)
+    return TruthRow(stamp_ns, {name: _written(answer) for name, answer in facts.items()}, scene)
 
 
 def read_truth(path: str | Path, first_ns: int) -> Truth:
@@ -347,8 +367,18 @@ def read_truth(path: str | Path, first_ns: int) -> Truth:
         start_ns, end_ns = first_ns + round(start_s * NS), first_ns + round(end_s * NS)
         for name, answer in one.values["facts"].items():
             spans.setdefault(name, []).append(
-                Span(start_ns, end_ns, normal(answer), number, one.line))
+                Span(start_ns, end_ns, _written(answer), number, one.line))
     return Truth(spans)
+
+
+def _is_answer(value: Any) -> bool:
+    listed = isinstance(value, list) and all(isinstance(one, str) for one in value)
+    return isinstance(value, str) or listed
+
+
+def _written(answer: str | Sequence[str]) -> str:
+    """Return an answer of a file as one text; a list are labels."""
+    return normal(answer) if isinstance(answer, str) else joined([normal(one) for one in answer])
 
 
 def _times(record: Record, path: Path) -> tuple[float, float]:
@@ -358,9 +388,6 @@ def _times(record: Record, path: Path) -> tuple[float, float]:
             raise TruthError(f"{at}: a segment needs the key '{key}'")
     if not record.values["facts"]:
         raise TruthError(f"{at}: a segment needs at least one fact")
-    for name, answer in record.values["facts"].items():
-        if not isinstance(answer, str):
-            raise TruthError(f"{at}: '{name}' needs one answer, not a list")
     values = []
     for key in ("start_s", "end_s"):
         value = record.values[key]

@@ -18,6 +18,10 @@ FPS = 25.0
 INTRA_ONLY = ("mjpeg", "png", "ffv1", "huffyuv", "prores", "dnxhd", "jpeg2000")
 """Codecs whose pictures stand alone: a damaged one is left out rather than patched."""
 
+#: Matroska's element CodecID of a video track: its length, then the name.
+_MATROSKA_CODEC = re.compile(rb"\x86([\x83-\xc0])(V_[ -~]+)")
+_HEAD = 1 << 20
+
 MAX_FAULTS = 100
 """Failed reads one after the other that end a file."""
 
@@ -176,12 +180,16 @@ def _video_of(container: av.container.InputContainer, path: str) -> av.VideoStre
     if stream is None:
         raise SourceError(f"{path!r} holds no video")
     if stream.codec_context is None:
-        raise SourceError(f"{path!r}: no decoder here for its video: {_codec(container)}")
+        raise SourceError(f"{path!r}: no decoder here for its video: {codec_of(container, path)}")
     return stream
 
 
-def _codec(container: av.container.InputContainer) -> str:
-    """Return what FFmpeg knows of the codec of a stream that it cannot decode."""
+def codec_of(container: av.container.InputContainer, path: str = "") -> str:
+    """Return what is known of the codec of a stream that FFmpeg cannot decode.
+
+    `path`: the file, where it is one. Matroska's own name of a codec that FFmpeg does not know is
+    read from there.
+    """
     av.logging.set_level(av.logging.INFO)
     try:
         text = container.dumps_format()
@@ -189,6 +197,11 @@ def _codec(container: av.container.InputContainer) -> str:
         av.logging.set_level(None)
     found = re.search(r"Video: ([^,\n]+)", text)
     tag = re.search(r"\((.+?)(?: / .*)?\)", found[1]) if found else None
+    if not tag and path and "matroska" in container.format.name:
+        with open(path, "rb") as file:
+            own = _MATROSKA_CODEC.search(file.read(_HEAD))
+        if own and len(own[2]) >= own[1][0] & 0x7F:
+            return f"codec {own[2][:own[1][0] & 0x7F].decode('ascii')}"
     return f"codec {tag[1]}" if tag else "an unknown codec"
 
 

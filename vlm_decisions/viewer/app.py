@@ -153,6 +153,7 @@ class ViewerApp:
         age_s = decision.age_s
         return JSONResponse({
             "answer": decision.answer, "p": finite(decision.p), "reason": decision.reason,
+            "value": finite(decision.value), "answers": list(decision.answers),
             "options": list(decision.options), "age": finite(age_s) if age_s else None,
             "probabilities": [finite(p) for p in decision.probabilities if math.isfinite(p)]})
 

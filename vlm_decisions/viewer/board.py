@@ -7,16 +7,18 @@ that is kept is bounded: a minute of history in half-second steps, and the last 
 from __future__ import annotations
 
 import json
+import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..decision import NOT_ASKED, TIER_HEALTH, UNKNOWN, YES, Decision
 from ..events import Event
 from ..frames import NS
+from ..kinds import Score, kind_of, level_values
 from ..questions import MAX_QUESTIONS, RESERVED_PREFIX, Question
 from ..runtime.system import System, finite
 from .state import PageState, Strain, state_of
@@ -110,7 +112,7 @@ class Board:
                     row.ends_ns.append(decision.t_end_ns)
                     row.ended_s = now_s
             p = finite(decision.p)
-            _note(row.history, now_s - row.elapsed_s, p)
+            _note(row.history, now_s - row.elapsed_s, drawn(decision))
             _step(row.band, round(self._wall() - row.elapsed_s, 2), decision.answer, p)
             if before is not None and before.answer != decision.answer:
                 self._answer_event(before, decision)
@@ -280,7 +282,9 @@ class Board:
                 rate_hz = 1 / step_s
         return {
             "id": name, "answer": d.answer, "p": finite(d.p), "p_raw": finite(d.p_raw),
-            "probabilities": [finite(p) for p in d.probabilities], "tier": d.tier,
+            "probabilities": [finite(p) for p in d.probabilities],
+            "value": finite(d.value), "answers": list(d.answers), "drawn": drawn(d),
+            "tier": d.tier,
             "depth": d.depth, "age": finite(d.age_s + later_s),
             "held": finite((d.t_decided_ns - d.since_ns) / NS + later_s) if d.since_ns else None,
             "began": (finite((d.t_decided_ns - d.t_onset_ns) / NS + later_s)
@@ -364,7 +368,28 @@ def _question(question: Question) -> dict[str, Any]:
     return {"id": question.id, "text": question.text, "kind": question.kind,
             "options": list(question.options), "tier": question.tier,
             "head": question.head, "rate_hz": question.rate_hz, "enter": question.enter,
-            "exit": question.exit, "ema": question.ema}
+            "exit": question.exit, "ema": question.ema,
+            "thresholds": list(question.thresholds), "bands": _bands(question)}
+
+
+def _bands(question: Question) -> list[tuple[float, float]]:
+    """Return (down, up) of each threshold of a score as shares of its range, as `drawn` is."""
+    kind = kind_of(question)
+    if not isinstance(kind, Score):
+        return []
+    return [tuple(_share(question.options, at) for at in band) for band in kind.bands(question)]
+
+
+def _share(levels: Sequence[str], value: float) -> float:
+    low, *_, high = level_values(levels)
+    return min(1.0, max(0.0, (value - low) / (high - low)))
+
+
+def drawn(decision: Decision) -> float | None:
+    """Return what is drawn of a decision, 0 to 1: p; of a score where its value is in its range."""
+    if math.isfinite(decision.value):
+        return _share(decision.options, decision.value)
+    return finite(decision.p)
 
 
 def _event(event: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
-from ..questions import MAX_ID, Question, QuestionBook, QuestionError, check_id
+from ..kinds import plain_kind
+from ..questions import MAX_ID, Question, QuestionBook, QuestionError, check_id, unnamed
 from .source import CHANGEABLE
 
 MAX_BODY = 65_536
 """Bytes of a request; a question with all its options is far below."""
 
 _NEW = ("id", "text", "kind", "options")
-_ASK = ("text", "options")
+_ASK = ("text", "kind", "options")
 
 
 class BodyError(ValueError):
@@ -48,20 +49,21 @@ def new_question(body: Mapping[str, Any], taken: Container[str]) -> Question:
     if "text" not in body:
         raise QuestionError("write a question first", "text")
     text, question_id = body["text"], body.get("id")
+    make: Callable[..., Question] = Question
     if question_id in ("", None):
-        question_id = make_id(text if isinstance(text, str) else "", taken)
+        make, question_id = unnamed, make_id(text if isinstance(text, str) else "", taken)
     elif check_id(question_id) in taken:
         raise QuestionError(f"question '{question_id}' exists already", "id")
-    return Question(id=question_id, text=text, kind=body.get("kind", "yes_no"),
-                    options=body.get("options", ()))
+    return make(question_id, text=text, kind=body.get("kind", "yes_no"),
+                options=body.get("options", ()))
 
 
 def one_question(body: Mapping[str, Any]) -> Question:
     """Return the question to answer once, about now. Raises BodyError or QuestionError."""
     _only(body, _ASK)
     options = body.get("options", ())
-    return Question(id="ask", text=body.get("text", ""), options=options, ema=1.0,
-                    kind="choice" if options else "yes_no")
+    return unnamed("ask", text=body.get("text", ""), options=options, ema=1.0,
+                   kind=body.get("kind") or plain_kind(options))
 
 
 def changes_of(body: Mapping[str, Any], question: Question) -> dict[str, Any]:

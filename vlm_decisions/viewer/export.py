@@ -16,8 +16,8 @@ from .board import Board
 
 _DECISION = ("question_id", "answer", "p", "p_raw", "t_start", "t_end", "t_decided", "age",
              "changed", "since", "t_asked", "t_onset", "t_onset_sd_s",
-             "contradicts", "tier",
-             "depth", "model", "frame_id", "status", "reason", "options", "probabilities")
+             "contradicts", "tier", "depth", "model", "frame_id", "status", "reason", "options",
+             "probabilities", "value", "answers")
 _EVENT = ("t", "kind", "ids", "level", "text")
 
 _RISKY = ("=", "+", "-", "@", "\t", "\r")

@@ -88,7 +88,7 @@ def _row(name: str, decision: Decision | None,
     colour = _COLOURS.get(decision.answer, _OPTION)
     if name.startswith("camera_") and decision.answer == YES:
         colour = _COLOURS[UNKNOWN]
-    return name, decision.answer, decision.p, age, colour
+    return name, decision.said, decision.p, age, colour
 
 
 class _Size:

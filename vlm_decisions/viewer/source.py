@@ -14,7 +14,7 @@ CHANNELS = (OVERLAY, CAMERA)
 
 #: What the page can change of a standing question.
 DYNAMIC = ("rate_hz", "enter", "exit", "ema")
-CHANGEABLE = ("text", "options", *DYNAMIC)
+CHANGEABLE = ("text", "options", "thresholds", *DYNAMIC)
 
 
 class PageSourceError(RuntimeError):

@@ -26,6 +26,7 @@ _COLUMNS = {"question": 24, "answer": 10, "p": 5, "age": 8, "truth": 12, "rate":
             "began": 14}
 _LEFT = ("question", "answer", "truth")
 _ORDER = ("question", "answer", "p", "tier", "age", "rate", "began", "truth")
+_LONGEST_ANSWER = 28
 _SHORTEST = {"question": 8, "answer": 7}
 
 Truth = Callable[[str, int], "str | None"]
@@ -85,7 +86,7 @@ class Table:
                 value = why if unknown else f"  p {d.p:.2f}"
                 if d.t_onset_ns:
                     was += f"  began {_began(d)} ago"
-                lines.append(f"{d.question_id}: {d.answer}{value}{was}")
+                lines.append(f"{d.question_id}: {d.said}{value}{was}")
         return lines
 
     def _write(self, text: str) -> None:
@@ -105,13 +106,15 @@ def table_lines(decisions: Iterable[Decision], truth: Truth | None,
         answered = d.answer != UNKNOWN
         real = truth(d.question_id, d.t_end_ns) or "-" if truth and d.tier != TIER_HEALTH else ""
         rows.append({
-            "question": d.question_id, "answer": d.answer,
+            "question": d.question_id, "answer": d.said,
             "p": f"{d.p:.2f}" if answered else "-", "tier": str(d.tier),
             "age": f"{d.age_s * 1e3:.0f} ms" if answered else "-",
             "rate": f"{rates_hz.get(d.question_id, 0.0) if answered else 0.0:.1f} Hz",
             "began": _began(d),
             "truth": real + ("" if real in ("", "-", d.answer) else "  <-")})
-    widths = _fitted({name: wide for name, wide in _COLUMNS.items()
+    longest = max((_cells(row["answer"]) for row in rows), default=0)
+    wanted = {**_COLUMNS, "answer": min(max(_COLUMNS["answer"], longest), _LONGEST_ANSWER)}
+    widths = _fitted({name: wide for name, wide in wanted.items()
                       if name != "truth" or truth is not None}, width)
     return [" ".join(_cell(row[name], name, widths[name]) for name in _ORDER
                      if name in widths).rstrip()

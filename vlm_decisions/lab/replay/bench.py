@@ -7,13 +7,14 @@ without what only plots need.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ...decision import TIER_HEALTH, TIER_VLM, UNKNOWN, Decision
 from ...events import EventBook
 from ...frames import NS
-from ...questions import QuestionBook
+from ...kinds import kind_of
+from ...questions import Question, QuestionBook
 from ...runtime.engine_protocol import EngineLike
 from ...runtime.heads import answering_head, load_heads
 from ...runtime.settings import RuntimeSettings
@@ -213,7 +214,7 @@ def _events(book: QuestionBook, outcome: Playback, truth: Truth) -> dict[str, An
     given, true = EventBook(book.events), EventBook(book.events)
     for decision in outcome.decisions:
         given.update(decision)
-    truly = [event for decision in true_decisions(truth) for event in true.update(decision)]
+    truly = [event for decision in true_decisions(truth, book) for event in true.update(decision)]
     return {
         spec.id: {
             "changes": sum(event.event_id == spec.id for event in outcome.events),
@@ -224,13 +225,25 @@ def _events(book: QuestionBook, outcome: Playback, truth: Truth) -> dict[str, An
         for spec in book.events}
 
 
-def true_decisions(truth: Truth, period_s: float = 0.25) -> list[Decision]:
-    """Return decisions that give the truth, every `period_s` of frame time."""
+def true_decisions(
+    truth: Truth, questions: Iterable[Question] = (), period_s: float = 0.25
+) -> list[Decision]:
+    """Return decisions that give the truth, every `period_s` of frame time.
+
+    Those about an any_of of `questions` give the answers of its labels as well.
+    """
     step_ns = round(period_s * NS)
+    options = {question.id: question for question in questions if question.options}
     told = sorted((t_ns, name, span.answer) for name, spans in truth.spans.items()
                   for span in spans for t_ns in range(span.start_ns, span.end_ns, step_ns))
-    return [Decision(name, answer, 1.0, 1.0, (), (), TIER_VLM, 0, t_ns, t_ns, t_ns, False, t_ns,
-                     "truth") for t_ns, name, answer in told]
+    found = []
+    for t_ns, name, answer in told:
+        question = options.get(name)
+        found.append(Decision(
+            name, answer, 1.0, 1.0, question.options if question else (), (), TIER_VLM, 0, t_ns,
+            t_ns, t_ns, False, t_ns, "truth",
+            answers=kind_of(question).parts(question, answer) if question else ()))
+    return found
 
 
 def _spread(values: Percentiles) -> dict[str, Any]:

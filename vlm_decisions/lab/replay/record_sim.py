@@ -20,7 +20,8 @@ from ...frames import NS
 from ...sim.script import Script, Segment, random_state
 from ...sim.world import World
 from ...sources.bag_writer import BagWriter
-from ...sources.bags import COMPRESSED, IMAGE, STRING
+from ...sources.bags import STRING
+from ...sources.messages import COMPRESSED, IMAGE
 
 IMAGE_TOPIC = "/image"
 COMPRESSED_TOPIC = "/image/compressed"

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from ...files.atomic import write_text
+from ...kinds import YesNo
 from ...learn.measures import calibration_bins
 from ...questions import Question
 from . import plots
+
+YES_NO = YesNo.name
 
 _STYLE = """
 :root { color-scheme: light; --ink: #1d2733; --soft: #5b6775; --rule: #dfe4ea; --back: #fff; }
@@ -37,7 +40,8 @@ _COLUMNS = (
     ("event_precision", "event precision"), ("event_recall", "event recall"),
 )
 _QUESTION_COLUMNS = (
-    ("accuracy", "accuracy"), ("event_accuracy", "event accuracy"), ("auroc", "AUROC"),
+    ("accuracy", "accuracy"), ("event_accuracy", "event accuracy"), ("mae", "score's error"),
+    ("auroc", "AUROC"),
     ("ece", "ECE"), ("rate_hz", "Hz"), ("age_ms_p50", "age p50 ms"), ("age_ms_p95", "age p95 ms"),
     ("flips_per_min", "flips/min"), ("event_precision", "event precision"),
     ("event_recall", "event recall"), ("event_latency_s", "event latency s"),
@@ -89,7 +93,7 @@ def render(result: Mapping[str, Any], questions: Sequence[Question]) -> str:
         "<h2>Age of the answers</h2>", _ages(result),
         "<h2>Calibration</h2><p>Published (smoothed) p of yes against the share of yes in truth; "
         "15 bins of equal mass.</p>",
-        _calibration(result, by_id),
+        _calibration(result),
         "<h2>Over time</h2>", _key(),
     ]
     for name, line in result["lines"].items():
@@ -135,8 +139,15 @@ def _questions(rows: Mapping[str, Any]) -> str:
     body = "".join(
         f"<tr><td>{escape(name)}<small>{row['judged']} judged, {row['events']} events</small></td>"
         + "".join(_cell(row, key) for key, _ in _QUESTION_COLUMNS) + "</tr>"
-        for name, row in rows.items())
+        for name, row in _with_labels(rows))
     return f"<div class='wide'><table><tr><th>question</th>{heads}</tr>{body}</table></div>"
+
+
+def _with_labels(rows: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the rows by name, those of an any_of's labels behind it."""
+    for name, row in rows.items():
+        yield name, row
+        yield from row.get("labels", {}).items()
 
 
 def _events(events: Mapping[str, Any]) -> str:
@@ -172,12 +183,12 @@ def _ages(result: Mapping[str, Any]) -> str:
     return plots.histogram(by_tier, "ms")
 
 
-def _calibration(result: Mapping[str, Any], by_id: Mapping[str, Question]) -> str:
-    """Draw the curve of all yes/no questions together, and of each one."""
+def _calibration(result: Mapping[str, Any]) -> str:
+    """Draw the curve of all yes/no questions and labels together, and of each one."""
     curves: dict[str, Any] = {}
     pooled: list[tuple[float, bool]] = []
-    for name, row in result["questions"].items():
-        if name in by_id and by_id[name].kind == "yes_no" and row["calibration"]:
+    for name, row in _with_labels(result["questions"]):
+        if row["kind"] == YES_NO and row["calibration"]:
             curves[name] = row["calibration"]
             pooled += [(p, share) for p, share, count in row["calibration"] for _ in range(count)]
     if not pooled:
@@ -196,7 +207,7 @@ def _key() -> str:
 
 def _question(question: Question, truth: Sequence[Any], line: Sequence[Any]) -> str:
     seconds = max([one[1] for one in truth] + [one[0] for one in line])
-    thresholds = (question.exit, question.enter) if question.kind == "yes_no" else ()
+    thresholds = () if question.options else (question.exit, question.enter)
     options = "".join(
         f"<span style='background:{plots.colour_of(option, question.options)}'></span>"
         f"{escape(option)}" for option in question.options)

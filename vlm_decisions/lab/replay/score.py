@@ -1,28 +1,40 @@
 """Score answers against the truth: by question, and pooled.
 
 Every figure has a 95% confidence interval (`..._ci`), a bootstrap over the truth's scenes. Figures
-without data are None.
+without data are None. A score's answers are levels; `mae` is the mean distance of its expected
+value from the value of the true level. Of an any_of the whole is right where all labels are; each
+label is scored besides, as a yes/no question.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from ...decision import TIER_HEALTH, TIER_VLM, UNCERTAIN, UNKNOWN, YES, Decision
+from ...decision import (
+    TIER_HEALTH,
+    TIER_VLM,
+    UNCERTAIN,
+    UNKNOWN,
+    YES,
+    Decision,
+    label_name,
+)
 from ...frames import NS
+from ...kinds import YesNo, kind_of, level_values
 from ...learn import measures
 from ...questions import Question
-from ...sources.truth import Span, Truth
+from ...sources.truth import Span, Truth, truth_of_labels
 from . import metrics
 from .metrics import AnswerRun, Timed
 
 #: Shorter spans are not used for event accuracy.
 LEAST_SEGMENT_S = 1.0
+YES_NO = YesNo.name
 ROUNDS = 1000
 RANK_ROUNDS = 200
 
@@ -60,6 +72,7 @@ def _share(sums: np.ndarray) -> float:
 
 _FIGURES: dict[str, Callable[[np.ndarray], float]] = {
     "accuracy": _share,
+    "mae": _share,
     "event_accuracy": _share,
     "event_precision": _share,
     "event_recall": _share,
@@ -118,7 +131,8 @@ class Scorer:
     def score(self, decisions: Sequence[Decision], questions: Sequence[Question]) -> dict[str, Any]:
         """Return the pooled figures and, under `questions`, those of each question.
 
-        Decisions of Tier 1 and 2 on questions with truth are scored.
+        Decisions of Tier 1 and 2 on questions with truth are scored. Those of the labels of an
+        any_of are under `labels` of its row, by their names.
         """
         pooled = _Sums(self.segments)
         rows: dict[str, dict[str, Any]] = {}
@@ -127,7 +141,11 @@ class Scorer:
                 continue
             own = [d for d in decisions
                    if d.question_id == question.id and d.tier != TIER_HEALTH]
-            sums, row = self._question(question, own)
+            sums, row = self._question(question.id, question.kind, own)
+            self._levels(question, own, sums)
+            row |= sums.report("mae", _share, self._rounds)
+            if not kind_of(question).exclusive:
+                row["labels"] = self._labels(question, own)
             pooled.merge(sums)
             rows[question.id] = row
         result: dict[str, Any] = {}
@@ -156,43 +174,75 @@ class Scorer:
 
     # -- one question ----------------------------------------------------------------------------
 
-    def _question(
+    def _levels(
+        self, question: Question, decisions: Sequence[Decision], sums: _Sums
+    ) -> None:
+        """Add the distance of a score's expected value from the truth."""
+        judged = [(d, self._span(question.id, d)) for d in decisions if math.isfinite(d.value)]
+        values = dict(zip(question.options, level_values(question.options)))
+        for decision, span in judged:
+            if span is not None:
+                away = abs(decision.value - values[span.answer])
+                sums.add("mae", self._segments[span.scene], away, 1)
+
+    def _labels(
         self, question: Question, decisions: Sequence[Decision]
+    ) -> dict[str, dict[str, Any]]:
+        """Return the row of each label of an any_of, as of a yes/no question."""
+        truth = truth_of_labels(question, self.truth.spans[question.id])
+        apart = Scorer(truth, rounds=self._rounds, margin_s=self._margin_s)
+        rows = {}
+        for index, label in enumerate(question.options):
+            name = label_name(question.id, label)
+            own = [replace(d, question_id=name, answer=d.answers[index],
+                           p=d.probabilities[index] if d.probabilities else math.nan,
+                           options=(), probabilities=(), answers=())
+                   for d in decisions if d.answers]
+            rows[name] = apart._question(name, YES_NO, own)[1]
+            del rows[name]["onsets"]
+        return rows
+
+    def _span(self, name: str, decision: Decision) -> Span | None:
+        """Return what is true where a decision is judged, None where it is not."""
+        span, margin_s = self.truth.at(name, decision.t_end_ns), self._margin_s
+        if margin_s and not self.truth.settled(name, decision.t_end_ns, margin_s, margin_s):
+            return None
+        return span
+
+    def _question(
+        self, name: str, kind: str, decisions: Sequence[Decision]
     ) -> tuple[_Sums, dict[str, Any]]:
         sums = _Sums(self.segments)
         known = [d for d in decisions if d.answer != UNKNOWN]
-        judged = [(d, span) for d in known
-                  if (span := self.truth.at(question.id, d.t_end_ns)) is not None
-                  and (not self._margin_s or self.truth.settled(
-                      question.id, d.t_end_ns, self._margin_s, self._margin_s))]
+        judged = [(d, span) for d in known if (span := self._span(name, d)) is not None]
         segments = [self._segments[span.scene] for _, span in judged]
         right = [d.answer == span.answer for d, span in judged]
         for good, segment in zip(right, segments):
             sums.add("accuracy", segment, good, 1)
-        self._events(question, known, sums)
-        self._finals(question.id, judged, sums)
-        for span in self.truth.spans[question.id]:
+        self._events(name, known, sums)
+        self._finals(name, judged, sums)
+        for span in self.truth.spans[name]:
             segment = self._segments[span.scene]
             sums.add("rate_hz", segment, 0, span.end_s - span.start_s)
             sums.add("flips_per_min", segment, 0, (span.end_s - span.start_s) / 60)
         for segment in {d.t_end_ns: segment for (d, _), segment in zip(judged, segments)}.values():
             sums.add("rate_hz", segment, 1, 0)
 
-        row: dict[str, Any] = {"kind": question.kind, "decisions": len(decisions),
+        row: dict[str, Any] = {"kind": kind, "decisions": len(decisions),
                                "unknown": len(decisions) - len(known), "judged": len(judged)}
-        for name, figure in _FIGURES.items():
-            row.update(sums.report(name, figure, self._rounds))
-        row.update(self._probabilities(question, judged, right, segments))
+        for figure, of in _FIGURES.items():
+            row.update(sums.report(figure, of, self._rounds))
+        row.update(self._probabilities(kind, judged, right, segments))
         ages = [d.age_s * 1e3 for d, _ in judged]
         for share in (50, 95):
             self._quantile(row, f"age_ms_p{share}", ages, segments, share)
-        self._latency(question, known, row)
+        self._latency(name, known, row)
         return sums, row
 
-    def _events(self, question: Question, known: Sequence[Decision], sums: _Sums) -> None:
+    def _events(self, name: str, known: Sequence[Decision], sums: _Sums) -> None:
         """Score the changes of the answer as predictions of the changes of the truth."""
-        runs = self.truth.runs(question.id, over_gaps=True)
-        events, predictions = self._timed(question, known)
+        runs = self.truth.runs(name, over_gaps=True)
+        events, predictions = self._timed(name, known)
         for event in events:
             sums.add("event_recall", event.segment, 0, 1)
         for prediction in predictions:
@@ -201,28 +251,28 @@ class Scorer:
         for number, index in metrics.event_matches(events, predictions).pairs:
             sums.add("event_recall", events[number].segment, 1, 0)
             sums.add("event_precision", predictions[index].segment, 1, 0)
-        for name, offset_s, from_edge in (("timeliness_f1", 0.5, False),
-                                          ("timeliness_f1_at1", 1.0, False),
-                                          ("timeliness_f1_edge", 0.5, True)):
+        for figure, offset_s, from_edge in (("timeliness_f1", 0.5, False),
+                                            ("timeliness_f1_at1", 1.0, False),
+                                            ("timeliness_f1_edge", 0.5, True)):
             found = metrics.timely_matches(events, predictions, offset_s, from_edge=from_edge)
             for event, value in zip(events, found.credits):
-                sums.add(name, event.segment, value, value > 0, 0, value == 0)
+                sums.add(figure, event.segment, value, value > 0, 0, value == 0)
             for index in found.false:
-                sums.add(name, predictions[index].segment, 0, 0, 1, 0)
+                sums.add(figure, predictions[index].segment, 0, 0, 1, 0)
         timed = [AnswerRun(self._since_start_s(run.start_ns), self._since_start_s(run.end_ns),
                      run.answer) for run in runs]
-        answers = self._answers(question.id, known)
+        answers = self._answers(name, known)
         for run, value in zip(runs[1:], metrics.readiness(timed, answers)):
             sums.add("ars", self._segments[run.scene], value, 1)
 
     def _timed(
-        self, question: Question, known: Sequence[Decision]
+        self, name: str, known: Sequence[Decision]
     ) -> tuple[list[Timed], list[Timed]]:
         """Return the changes of the truth, and those of the answer (without the first answer)."""
-        runs = self.truth.runs(question.id, over_gaps=True)
+        runs = self.truth.runs(name, over_gaps=True)
         events = [Timed(self._since_start_s(run.start_ns), run.answer, self._segments[run.scene])
                   for run in runs[1:]]
-        return events, self._answers(question.id, known)[1:]
+        return events, self._answers(name, known)[1:]
 
     def _answers(self, question_id: str, known: Sequence[Decision]) -> list[Timed]:
         """Return the changes of the answer at their decision times, without `uncertain`."""
@@ -256,10 +306,10 @@ class Scorer:
                 right = given is not None and given.answer == span.answer
                 sums.add("event_accuracy", self._segments[span.scene], right, 1)
 
-    def _probabilities(self, question: Question, judged: Sequence[tuple[Decision, Any]],
+    def _probabilities(self, kind: str, judged: Sequence[tuple[Decision, Any]],
                        right: Sequence[bool], segments: Sequence[int]) -> dict[str, Any]:
-        """Return ranking and calibration of the published p (of a choice: of its answer)."""
-        yes_no = question.kind == "yes_no"
+        """Return ranking and calibration of the published p (with options: of the answer)."""
+        yes_no = kind == YES_NO
         p = np.array([d.p for d, _ in judged])
         truth = (np.array([span.answer == YES for _, span in judged], bool) if yes_no
                  else np.array(right, bool))
@@ -284,8 +334,8 @@ class Scorer:
             row[f"{name}_ci"] = self._resampled(
                 segments, lambda index: float(np.percentile(numbers[index], share)))
 
-    def _latency(self, question: Question, known: Sequence[Decision], row: dict[str, Any]) -> None:
-        events, predictions = self._timed(question, known)
+    def _latency(self, name: str, known: Sequence[Decision], row: dict[str, Any]) -> None:
+        events, predictions = self._timed(name, known)
         found = metrics.event_matches(events, predictions)
         segments = [events[number].segment for number, _ in found.pairs]
         self._quantile(row, "event_latency_s", found.late_s, segments, 50)

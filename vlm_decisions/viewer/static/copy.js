@@ -10,7 +10,7 @@ function yaml(question) {
   for (const [name, usual] of Object.entries(DEFAULTS)) {
     if (question[name] !== usual) fields.push([name, question[name]]);
   }
-  if (question.options.length) fields.push(["options", question.options]);
+  for (const name of ["options", "thresholds"]) if (question[name].length) fields.push([name, question[name]]);
   return `- {${fields.map(([name, value]) => `${name}: ${JSON.stringify(value)}`).join(", ")}}`;
 }
 
@@ -18,7 +18,7 @@ function yaml(question) {
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 
 function commands(question, node) {
-  const fields = { text: question.text, options: question.options, timeout_s: 5.0 };
+  const fields = { text: question.text, kind: question.kind, options: question.options, timeout_s: 5.0 };
   return [
     ["Its decisions", `ros2 topic echo ${node}/decisions/${question.id}`],
     ["Ask it once", `ros2 service call ${node}/ask vlm_decisions/srv/Ask ${quoted(JSON.stringify(fields))}`],

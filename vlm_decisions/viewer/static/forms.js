@@ -3,6 +3,7 @@
 import { $, say } from "./dom.js";
 import { lines } from "./copy.js";
 import { milliseconds, probability } from "./format.js";
+import { inWords as answerInWords, kindOf } from "./kinds.js";
 import { request } from "./live.js";
 import { Thresholds } from "./thresholds.js";
 
@@ -11,7 +12,7 @@ const COST_MS = 400;
 // What the page calls the fields of a question.
 const WORDS = {
   text: "The question", options: "The options", id: "The name", kind: "The kind of answer", rate_hz: "The rate",
-  enter: "“Yes from”", exit: "“No up to”", ema: "The weight of the newest value",
+  thresholds: "The thresholds", enter: "“Yes from”", exit: "“No up to”", ema: "The weight of the newest value",
 };
 
 /** An error of the server in the words of the page. */
@@ -72,10 +73,18 @@ function costs({ tokens, ms }) {
 /** Set up the form; returns what forgets its messages. */
 export function askForm() {
   const form = $("ask");
-  const choice = () => form.elements.kind.value === "choice";
-  for (const input of form.elements.kind) {
-    input.addEventListener("change", () => { $("options-field").hidden = !choice(); });
-  }
+  const kind = () => kindOf({ kind: form.elements.kind.value });
+  const showOptions = () => {
+    $("options-field").hidden = !kind().options;
+    say($("options-label"), `${kind().options}, one per line`);
+    $("ask-place").hidden = form.elements.kind.value !== "any_of";
+  };
+  for (const input of form.elements.kind) input.addEventListener("change", showOptions);
+  const asked = () => {
+    const body = { text: form.elements.text.value, kind: form.elements.kind.value };
+    if (kind().options) body.options = listed(form.elements.options);
+    return body;
+  };
   const clear = () => {
     complain(form, $("ask-error"), null);
     result("");
@@ -93,28 +102,19 @@ export function askForm() {
 
   form.addEventListener("submit", (event) => {
     event.preventDefault();
-    const body = { text: form.elements.text.value, kind: form.elements.kind.value };
-    if (choice()) body.options = listed(form.elements.options);
+    const body = asked();
     if (form.elements.id.value.trim()) body.id = form.elements.id.value.trim();
     send("/api/questions", body, (reply) => {
       form.reset();
-      $("options-field").hidden = true;
+      showOptions();
       result(`Added as ${reply.id}.`);
     });
   });
 
   $("ask-once").addEventListener("click", () => {
-    const body = { text: form.elements.text.value };
-    if (choice()) {
-      body.options = listed(form.elements.options);
-      if (body.options.length < 2) {
-        complain(form, $("ask-error"), fault("A choice needs at least two options", "options"));
-        return;
-      }
-    }
-    send("/api/ask", body, (reply) => {
+    send("/api/ask", asked(), (reply) => {
       if (reply.answer === "unknown") result(`No answer: ${reply.reason}.`, "warn");
-      else result(`${reply.answer}, probability ${probability(reply.p)}`);
+      else result(`${answerInWords(reply)}, probability ${probability(reply.p)}`);
     });
   });
 
@@ -123,10 +123,9 @@ export function askForm() {
   form.addEventListener("input", () => {
     clearTimeout(timer);
     timer = setTimeout(async () => {
-      const body = { text: form.elements.text.value, kind: form.elements.kind.value };
-      if (choice()) body.options = listed(form.elements.options);
+      const body = asked();
       if (form.elements.id.value.trim()) body.id = form.elements.id.value.trim();
-      const complete = body.text.trim() && (!choice() || body.options.length > 1);
+      const complete = body.text.trim() && (body.options ?? []).length >= kind().least;
       const cost = complete ? await request("POST", "/api/cost", body).catch(() => null) : null;
       say($("ask-cost"), cost ? costs(cost) : "");
     }, COST_MS);
@@ -160,18 +159,19 @@ export function editForm(removed, node) {
     say($("edit-anew"), tier === 1
       ? "A head answers this question, and does not read its text: for another meaning, ask a new question."
       : "Another text or other options begin anew: what is known of the old question is dropped.");
-    const choice = question.kind === "choice";
+    const kind = kindOf(question);
     say($("edit-title"), question.text);
     say($("edit-id"), question.id);
     $("edit-text").value = question.text;
     $("edit-options").value = question.options.join("\n");
-    $("edit-options-field").hidden = !choice;
+    $("edit-options-field").hidden = !kind.options;
+    say($("edit-options-label"), `${kind.options}, one per line`);
+    $("edit-thresholds-field").hidden = question.kind !== "score";
+    $("edit-thresholds").value = question.thresholds.join(", ");
     $("edit-anew").hidden = true;
     for (const field of numbers) form.elements[field].value = question[field];
     thresholds.show(question, history);
-    say($("edit-hint"), choice
-      ? "Another option takes over when it leads by half the distance between the two."
-      : "Between the two the answer stays what it was.");
+    say($("edit-hint"), kind.hint);
     $("edit-lines").replaceChildren(...lines(question, node()));
     remove.dataset.sure = "";
     say(remove, "Remove");
@@ -183,7 +183,7 @@ export function editForm(removed, node) {
     const changes = {};
     if ($("edit-text").value.trim() !== question.text) changes.text = $("edit-text").value;
     const options = listed($("edit-options"));
-    if (question.kind === "choice" && options.join("\n") !== question.options.join("\n")) changes.options = options;
+    if (kindOf(question).options && options.join("\n") !== question.options.join("\n")) changes.options = options;
     return changes;
   };
   for (const area of [$("edit-text"), $("edit-options")]) {
@@ -203,6 +203,12 @@ export function editForm(removed, node) {
         }
         if (value !== question[field]) changes[field] = value;
       }
+      const given = $("edit-thresholds").value.split(/[\s,;]+/).filter(Boolean).map(Number);
+      if (given.some((value) => !Number.isFinite(value))) {
+        complain(form, $("edit-error"), fault("The thresholds must be numbers", "thresholds"));
+        return;
+      }
+      if (given.join() !== question.thresholds.join()) changes.thresholds = given;
       try {
         if (Object.keys(changes).length) {
           await request("PATCH", `/api/questions/${encodeURIComponent(question.id)}`, changes);

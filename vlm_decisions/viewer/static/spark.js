@@ -1,6 +1,7 @@
 // A minute of a probability as a small line; gaps where nothing was known.
 
 import { attribute, svg } from "./dom.js";
+import { levels } from "./kinds.js";
 
 export const SPAN_S = 60;
 const STEP_S = 0.5;
@@ -14,24 +15,19 @@ const y = (p) => HEIGHT - EDGE - p * (HEIGHT - 2 * EDGE);
 export class Spark {
   constructor() {
     this.points = []; // [seconds on the page's clock, p or null]
-    this.enter = svg("line", { class: "threshold", x1: 0, x2: WIDTH });
-    this.exit = svg("line", { class: "threshold", x1: 0, x2: WIDTH });
+    this.lines = svg("g");
     this.area = svg("path", { class: "area" });
     this.line = svg("path", { class: "line", "vector-effect": "non-scaling-stroke" });
     this.element = svg("svg", {
       class: "spark", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none",
       role: "img", "aria-label": "no values yet",
-    }, this.enter, this.exit, this.area, this.line);
+    }, this.lines, this.area, this.line);
     this.labelled = 0;
   }
 
   thresholds(question) {
-    const shown = question.kind === "yes_no";
-    for (const [line, p] of [[this.enter, question.enter], [this.exit, question.exit]]) {
-      attribute(line, "y1", y(p));
-      attribute(line, "y2", y(p));
-      attribute(line, "visibility", shown ? "visible" : "hidden");
-    }
+    this.lines.replaceChildren(...levels(question).map((p) =>
+      svg("line", { class: "threshold", x1: 0, x2: WIDTH, y1: y(p), y2: y(p) })));
   }
 
   fill(history, now) {

@@ -2,6 +2,7 @@
 
 import { $, attribute, h, say } from "./dom.js";
 import { hertz, milliseconds, probability, seconds } from "./format.js";
+import { holds, kindOf } from "./kinds.js";
 import { Spark } from "./spark.js";
 
 const TIERS = { 0: "camera", 1: "head", 2: "model" };
@@ -23,6 +24,7 @@ class Row {
     this.reason = h("span", { class: "reason" });
     this.options = h("ul", { class: "options" });
     this.answer = h("span", { class: "answer" });
+    this.value = h("span", { class: "muted small", title: "expected value" });
     this.p = h("span", { class: "value" });
     this.fill = h("span", { class: "fill" });
     this.marks = [h("span", { class: "mark" }), h("span", { class: "mark" })];
@@ -38,7 +40,7 @@ class Row {
     this.element = h("tr", { role: "row", "data-id": id },
       h("th", { role: "rowheader", scope: "row", class: "question" },
         this.text, h("span", { class: "under small" }, this.name, this.reason), this.options),
-      cell("answers", this.answer),
+      cell("answers", this.answer, " ", this.value),
       cell("probability", this.p,
         h("span", { class: "bar", "aria-hidden": "true" }, this.fill, ...this.marks)),
       cell("minute", this.spark.element),
@@ -57,7 +59,7 @@ class Row {
     say(this.wanted, ` / ${hertz(question.rate_hz)} Hz`);
     attribute(this.button, "aria-label", `Edit or remove: ${question.text}`);
     this.marks.forEach((mark, i) => {
-      mark.hidden = question.kind !== "yes_no";
+      mark.hidden = !kindOf(question).chart;
       mark.style.setProperty("--at", i ? question.exit : question.enter);
     });
     this.spark.thresholds(question);
@@ -77,7 +79,7 @@ class Row {
     }
     this.decision = decision;
     this.arrived = now;
-    this.spark.add(decision.p, now);
+    this.spark.add(decision.drawn, now);
   }
 
   /** Whether the newest answer is older at `now` than answers should be; `maxAge` s. */
@@ -107,7 +109,7 @@ class Row {
       for (const part of [this.p, this.age]) say(part, "–");
       this.fill.style.setProperty("--p", 0);
       say(this.rate, "0");
-      for (const part of [this.tier, this.reason]) say(part, "");
+      for (const part of [this.tier, this.reason, this.value]) say(part, "");
       return;
     }
     const age = d.age == null ? null : d.age + now - this.arrived;
@@ -120,6 +122,7 @@ class Row {
       : `began ${seconds(d.began + now - this.arrived)} ago, ± ${seconds(d.began_sd)}`);
     const own = ["yes", "no", "uncertain", "unknown"];
     attribute(this.answer, "data-kind", unasked ? "none" : own.includes(d.answer) ? d.answer : "option");
+    say(this.value, d.value == null ? "" : d.value.toFixed(2));
     say(this.p, probability(d.p));
     this.fill.style.setProperty("--p", d.p ?? 0);
     say(this.age, seconds(age));
@@ -135,7 +138,8 @@ class Row {
     [...this.options.children].forEach((item, i) => {
       const p = d.probabilities[i] ?? 0;
       item.style.setProperty("--p", p);
-      item.classList.toggle("is", !unknown && !unasked && this.question.options[i] === d.answer);
+      item.classList.toggle("is", !unknown && !unasked && holds(this.question, d, i));
+      attribute(item, "title", d.answers[i] ?? "");
       say(item.lastChild, ` ${(d.probabilities[i] ?? 0).toFixed(2)}`);
     });
   }

@@ -1,6 +1,7 @@
 // The two thresholds on the recent values: dragged, moved by keys, and tried on what has been seen.
 
 import { attribute, h, say, svg } from "./dom.js";
+import { kindOf } from "./kinds.js";
 import { SPAN_S } from "./spark.js";
 
 const WIDTH = 400;
@@ -63,7 +64,7 @@ export class Thresholds {
   show(question, points) {
     this.question = question;
     this.points = points.filter((point) => point);
-    const shown = question.kind === "yes_no";
+    const shown = kindOf(question).chart;
     this.box.hidden = this.note.hidden = !shown;
     if (!shown) return;
     const end = this.points.at(-1)?.[0] ?? 0;
