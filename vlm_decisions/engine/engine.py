@@ -11,6 +11,7 @@ from typing import Final
 import mlx.core as mx
 import numpy as np
 
+from ..reuse import ReuseSettings
 from . import allocator, blas, fastmath, numpy_modules
 from . import checkpoint as checkpoints
 from .asking import Asking, Prefix, Questions
@@ -19,6 +20,7 @@ from .families import as_it_is
 from .pixels import check_frame, read_settings
 from .prompt import PromptError
 from .readout import Query, Readout
+from .reusing import ReusingEncoder
 from .self_check import SelfCheck
 from .self_check import self_check as check_engine
 from .stream import Stream
@@ -186,6 +188,10 @@ class Engine(Asking):
         if pixel_budget is None:
             return self.vision.encode(groups)
         return self.vision.encode(groups, replace(self.settings, pixel_budget=pixel_budget))
+
+    def reusing(self, settings: ReuseSettings) -> ReusingEncoder:
+        """Return an encoder for the groups of one stream that encodes only what changed."""
+        return ReusingEncoder(self.vision, settings)
 
     def stream(
         self,
