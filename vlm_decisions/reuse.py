@@ -51,20 +51,20 @@ class ReuseSettings:
         """Check every value."""
         if self.mode not in REUSE_MODES:
             raise ValueError(f"reuse must be one of {', '.join(REUSE_MODES)}, not {self.mode!r}")
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.type == "bool" and not isinstance(value, bool):
-                raise ValueError(f"reuse_{field.name} must be true or false, not {value!r}")
-            if field.name not in REUSE_RANGES:
+        for setting in fields(self):
+            value = getattr(self, setting.name)
+            if setting.type == "bool" and not isinstance(value, bool):
+                raise ValueError(f"reuse_{setting.name} must be true or false, not {value!r}")
+            if setting.name not in REUSE_RANGES:
                 continue
-            low, high = REUSE_RANGES[field.name]
-            kinds = (int,) if field.type == "int" else (int, float)
+            low, high = REUSE_RANGES[setting.name]
+            kinds = (int,) if setting.type == "int" else (int, float)
             if isinstance(value, bool) or not isinstance(value, kinds):
-                what = "a whole number" if field.type == "int" else "a number"
-                raise ValueError(f"reuse_{field.name} must be {what}, not {value!r}")
+                what = "a whole number" if setting.type == "int" else "a number"
+                raise ValueError(f"reuse_{setting.name} must be {what}, not {value!r}")
             if not (math.isfinite(value) and low <= value <= high):
                 raise ValueError(
-                    f"reuse_{field.name} must be {low:g} to {high:g}, not {value!r}"
+                    f"reuse_{setting.name} must be {low:g} to {high:g}, not {value!r}"
                 )
 
     @property

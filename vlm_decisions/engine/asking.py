@@ -225,16 +225,16 @@ class Asking:
             places = group_layout(0, *group.grid, 0) + np.int32(start)
             places[0] += later
             end = start + max(later + 1, *group.grid)
-            return Line(
-                ids, places, [(0, group.features, group.deep)], max(0, end - position)
-            )
-        before = len(ids) - group.n_tokens - 1
-        return Line(
-            ids,
-            group_layout(before, *group.grid) + np.int32(position),
-            [(before, group.features, group.deep)],
-            group_span(before, *group.grid),
-        )
+            before, advance = 0, max(0, end - position)
+        else:
+            before = len(ids) - group.n_tokens - 1
+            places = group_layout(before, *group.grid) + np.int32(position)
+            advance = group_span(before, *group.grid)
+        if group.kept is not None:
+            after = before + group.grid[0] * group.grid[1]
+            rest = np.arange(after, places.shape[1])
+            places = places[:, np.concatenate([np.arange(before), before + group.kept, rest])]
+        return Line(ids, places, [(before, group.features, group.deep)], advance)
 
     def check_groups(self, groups: Sequence[VisionGroup]) -> None:
         """Raise GroupError unless the groups are this model's and of one frame size."""

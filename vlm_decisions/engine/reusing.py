@@ -22,6 +22,7 @@ from .errors import FrameError
 from .pixels import resized
 from .vision import Kept, VisionEncoder, VisionGroup
 
+
 class ReusingEncoder:
     """Encodes the groups of one stream of pictures, one after the other.
 

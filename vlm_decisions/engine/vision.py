@@ -173,7 +173,7 @@ class VisionEncoder:
         """Patches (B, h*w, P) to features (B, T, D) and the deepstack features (B, T, D) each.
 
         tokens: the patches are those of these tokens only, and ``kept`` knows the others' keys and
-        values; without, it is given them.
+        values. Without tokens, ``kept`` is given all; without ``kept``, the others do not exist.
         """
         tower = self.tower
         rows = None if tokens is None else self.xp.asarray(self._patches(tokens))
@@ -290,7 +290,7 @@ class WindowedEncoder(VisionEncoder):
             rows = self.xp.asarray(self._patches(np.array(windows.back)[tokens]))
         tables, hidden = self.tables(grid).of(rows), windows.mask
         if rows is not None:
-            hidden = hidden[rows]
+            hidden = hidden[rows] if kept else hidden[rows][:, rows]
         for i, block in enumerate(tower.blocks):
             mask = None if i in tower.fullatt_block_indexes else hidden
             x = cast(block.norm1(h), self.dtype)

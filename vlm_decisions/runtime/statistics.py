@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ..reuse import ReuseStats
 from .scheduler import Cost
 
 #: Latencies and ages are summarised over the last so many values.
@@ -74,6 +75,8 @@ class RuntimeStats:
     - `condition`: why answers are unknown just now, or empty. `last_error`: the newest message.
     - `asked`, `reused`: questions asked of the language model, and answers of it that stood for a
       further group because the picture had not changed (`ask: on_change`).
+    - `reuse`: what of the vision was taken from earlier groups, None where reuse is off; `still`:
+      groups that were neither appended nor asked about, since nothing had changed.
     - `costs`: tokens and milliseconds by question, 0 where a head answers it; `overload`: what is
       too dear where rates had to be lowered within the last seconds, or empty.
     - `heads`: names of those in use; `heads_refused`: file to reason. `model`: empty until loaded.
@@ -107,6 +110,8 @@ class RuntimeStats:
     overload: str = ""
     asked: int = 0
     reused: int = 0
+    still: int = 0
+    reuse: ReuseStats | None = None
     costs: dict[str, Cost] = field(default_factory=dict)
     heads: tuple[str, ...] = ()
     heads_refused: dict[str, str] = field(default_factory=dict)
