@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
-from dataclasses import dataclass, field, fields
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Final
 
 FIRST, PIXELS, VECTORS = "first", "pixels", "vectors"
 LARGE, DUE, RESIZED, LOSS = "large change", "due", "resized", "loss"
@@ -41,7 +44,7 @@ class ReuseSettings:
     """
 
     mode: str = "off"
-    threshold: float = 6.0
+    threshold: float = 14.0
     brightness: bool = True
     full_above: float = 0.3
     refresh_groups: int = 8
@@ -72,6 +75,33 @@ class ReuseSettings:
         """Whether anything is reused."""
         return self.mode != "off"
 
+    def values(self) -> dict[str, Any]:
+        """Return the settings by name."""
+        return {setting.name: getattr(self, setting.name) for setting in fields(self)}
+
+
+MEASURED: Final = "reuse.json"
+"""File in a checkpoint's folder that holds what `vlm-decisions study reuse --keep` measured."""
+
+
+def read_measured(folder: Path, fingerprint: str) -> Mapping[str, Any] | None:
+    """Return what was measured of reuse with a checkpoint of these vision weights, if anything."""
+    try:
+        found = json.loads((folder / MEASURED).read_text(encoding="utf-8"))
+        return found if found["fingerprint"] == fingerprint else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def measured_text(measured: Mapping[str, Any] | None, settings: ReuseSettings) -> str:
+    """Return in one line how far answers with reuse are from those without."""
+    if measured is None:
+        return "not measured for this model: vlm-decisions study reuse --keep"
+    text = (f"{measured['equal']:.4f} of answers as without, worst scene "
+            f"{measured['worst_scene']:.4f} ({measured['scenes']} scenes)")
+    same = measured.get("settings") == settings.values()
+    return text if same else f"{text}, measured with other settings"
+
 
 @dataclass
 class ReuseStats:
@@ -90,6 +120,10 @@ class ReuseStats:
     in_dead_time: int = 0
     drift: float | None = None
     worst_drift: float | None = None
+
+    def snapshot(self) -> ReuseStats:
+        """Return the present values."""
+        return replace(self, groups=Counter(self.groups))
 
     @property
     def share(self) -> float:

@@ -151,6 +151,15 @@ def test_much_changed():
     assert same(group, tiny_engine().encode(noisy(frames)))
 
 
+def test_a_little_everywhere_is_a_large_change_as_when_the_camera_moves():
+    reusing = tiny_reusing(threshold=10.0)
+    frames = [frame // 2 + 60 for frame in moving_frames(2)]
+    reusing.encode(frames)
+    assert reusing.encode([frame + np.uint8(4) for frame in frames]).why == "pixels"
+    group = reusing.encode([frame + np.uint8(6) for frame in frames])
+    assert (group.encoded, group.why) == (1.0, "large change")
+
+
 def test_another_size():
     reusing = tiny_reusing()
     reusing.encode(moving_frames(2))
@@ -328,8 +337,8 @@ def test_flicker_is_no_change_and_a_thing_in_flickering_light_is_one():
     brighter[:32, :32] = 20
     plain = tracker([ground] * 2, brightness=False).compare(pair_of([brighter] * 2))
     level = tracker([ground] * 2).compare(pair_of([brighter] * 2))
-    assert plain.brightness == 1.0
-    assert level.brightness == pytest.approx(1.06, abs=0.01)
+    assert plain.brightness == (1.0, 1.0)
+    assert level.brightness == pytest.approx((1.06, 1.06), abs=0.01)
     assert (plain.score > 3).all()
     assert (level.score > 3).sum() == 1
     assert level.score[0, 0] > 30
@@ -338,5 +347,20 @@ def test_flicker_is_no_change_and_a_thing_in_flickering_light_is_one():
 def test_another_light_is_a_change():
     ground = np.full((64, 96, 3), 150, np.uint8)
     change = tracker([ground] * 2).compare(pair_of([ground // 2] * 2))
-    assert change.brightness == 1.0
+    assert change.brightness == (1.0, 1.0)
     assert (change.score > 50).all()
+
+
+def test_tokens_encoded_in_different_light_are_compared_alike():
+    rng = np.random.default_rng(0)
+    ground = rng.integers(60, 180, (2, 3, 3), np.uint8).repeat(32, 0).repeat(32, 1)
+
+    def lit(first, second):
+        return pair_of([np.clip(ground * light, 0, 255).astype(np.uint8)
+                        for light in (first, second)])  # fmt: skip
+
+    watched = tracker([ground] * 2)
+    watched.encoded(lit(1.1, 0.95), np.array([0, 4]))
+    change = watched.compare(lit(0.92, 1.08))
+    assert change.brightness == pytest.approx((0.92, 1.08), abs=0.01)
+    assert (change.score < 2).all()

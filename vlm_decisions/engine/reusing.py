@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 import mlx.core as mx
 import numpy as np
@@ -21,6 +22,10 @@ from .change import ChangeTracker
 from .errors import FrameError
 from .pixels import resized
 from .vision import Kept, VisionEncoder, VisionGroup
+
+#: Share of the threshold that the tokens which did not change may differ by on average. Beyond it
+#: the whole picture has changed a little, as when the camera moves: all tokens are encoded.
+RESTLESS: Final = 0.5
 
 
 class ReusingEncoder:
@@ -117,10 +122,14 @@ class ReusingEncoder:
             return RESIZED, None
         if self._due():
             return DUE, None
+        restless = False
         if changed is None:
-            changed = self._tracker.compare(pair).score >= settings.threshold
+            score = self._tracker.compare(pair).score
+            changed = score >= settings.threshold
+            rest = score[~changed]
+            restless = rest.size > 0 and rest.mean() > RESTLESS * settings.threshold
         tokens = np.flatnonzero(changed)
-        if tokens.size > settings.full_above * changed.size:
+        if restless or tokens.size > settings.full_above * changed.size:
             return LARGE, None
         return (VECTORS if settings.mode == VECTORS else PIXELS), tokens
 
