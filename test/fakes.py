@@ -129,7 +129,7 @@ class FakeEngine:
         mean = frames[1].reshape(-1, 3).mean(axis=0).astype(np.float32)
         return Vision(mean, mean + 1, sum(1 for entry in self.log if entry[0] == "encode"))
 
-    def reusing(self, settings):
+    def reusing(self, settings, pixel_budget=None):
         self.log.append(("reusing", settings))
         return FakeReusing(self)
 

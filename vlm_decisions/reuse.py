@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
@@ -121,9 +121,19 @@ class ReuseStats:
     drift: float | None = None
     worst_drift: float | None = None
 
-    def snapshot(self) -> ReuseStats:
-        """Return the present values."""
-        return replace(self, groups=Counter(self.groups))
+    @classmethod
+    def of(cls, parts: Sequence[ReuseStats]) -> ReuseStats:
+        """Return the sums over encoders, with the largest drifts."""
+        total = cls()
+        for part in parts:
+            total.groups.update(part.groups)
+            for name in ("tokens", "encoded", "refreshes", "in_dead_time"):
+                setattr(total, name, getattr(total, name) + getattr(part, name))
+            for name in ("drift", "worst_drift"):
+                known = [one for one in (getattr(total, name), getattr(part, name))
+                         if one is not None]  # fmt: skip
+                setattr(total, name, max(known, default=None))
+        return total
 
     @property
     def share(self) -> float:

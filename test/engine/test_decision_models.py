@@ -23,6 +23,7 @@ from vlm_decisions.engine import (
     load,
 )
 from vlm_decisions.engine.image_engine import ImageStream
+from vlm_decisions.reuse import ReuseSettings
 
 QUERIES = [
     Query("Is a person present?"),
@@ -205,6 +206,11 @@ def test_an_image_of_another_model_is_refused(engine, tmp_path):
     other = load(str(write_d1(tmp_path / "other", seed=9)))
     with pytest.raises(GroupError, match="not encoded by this model"):
         engine.ask(other.encode([moving_frames(1)[0]]), QUERIES)
+
+
+def test_reuse_is_refused_by_name(engine):
+    with pytest.raises(ModeError, match="decision model .* reuse must be off"):
+        engine.reusing(ReuseSettings("pixels"))
 
 
 def test_a_pixel_budget_makes_the_image_smaller(folder, engine):

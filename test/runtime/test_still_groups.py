@@ -91,7 +91,7 @@ def test_features_that_a_refresh_made_anew_are_asked_about():
     bench = Bench("- {id: q, text: q}", reuse=PIXELS)
     encoder = []
     made = bench.engine.reusing
-    bench.engine.reusing = lambda settings: encoder.append(made(settings)) or encoder[0]
+    bench.engine.reusing = lambda *_, **__: encoder.append(made(PIXELS)) or encoder[0]
     bench.clock.at(1.7, lambda: setattr(encoder[0], "refresh", True))
     film(bench, 3)
     assert bench.engine.calls("refresh")

@@ -191,9 +191,17 @@ class Engine(Asking):
             return self.vision.encode(groups)
         return self.vision.encode(groups, replace(self.settings, pixel_budget=pixel_budget))
 
-    def reusing(self, settings: ReuseSettings) -> ReusingEncoder:
-        """Return an encoder for the groups of one stream that encodes only what changed."""
-        return ReusingEncoder(self.vision, settings)
+    def reusing(
+        self, settings: ReuseSettings, *, pixel_budget: int | None = None
+    ) -> ReusingEncoder:
+        """Return an encoder for the groups of one stream that encodes only what changed.
+
+        pixel_budget: most pixels of a frame (None: the engine's).
+        """
+        pixels = self.settings
+        if pixel_budget is not None:
+            pixels = replace(pixels, pixel_budget=pixel_budget)
+        return ReusingEncoder(self.vision, settings, pixels)
 
     def stream(
         self,

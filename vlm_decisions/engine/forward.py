@@ -114,7 +114,7 @@ def run(
     after_line = state.next_position + line.advance
     positions = np.concatenate([line.positions, text_positions(after_line, tree.offsets)], axis=1)
     cos, sin = decoder.rotary(positions)
-    h = _embed(decoder, line, tree)
+    h = embed(decoder, line, tree)
     commit = len(line)
     xp = module_of(h)
     layout = make_layout(tree, state.length, commit, cos, sin, xp)
@@ -168,7 +168,8 @@ def run(
     )
 
 
-def _embed(decoder: Decoder, line: Line, tree: Tree) -> Array:
+def embed(decoder: Decoder, line: Line, tree: Tree = EMPTY_TREE) -> Array:
+    """Embeddings float32 (M, D) of a line, visual features in their place, and of a tree."""
     ids = np.concatenate([line.ids, tree.ids]).astype(np.int32)
     is_text = np.ones(len(ids), dtype=bool)
     for at, block, _ in line.features:

@@ -11,13 +11,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 from mlx.utils import tree_flatten, tree_map
 
+from ..reuse import ReuseSettings
 from . import allocator
 from . import checkpoint as checkpoints
 from .decision_models import FAMILIES, DecisionModel, Seen, logits
@@ -135,6 +136,13 @@ class ImageEngine:
     ) -> list[ImageGroup]:
         """Encode several groups, one by one."""
         return [self.encode(frames, pixel_budget=pixel_budget) for frames in groups]
+
+    def reusing(self, settings: ReuseSettings, **more: Any) -> NoReturn:
+        """Refuse: raises ModeError."""
+        raise ModeError(
+            f"{self.name!r} is a decision model ({self.family}), whose vision is encoded anew for "
+            "each image: reuse must be off"
+        )
 
     def tokens(self, query: Any) -> int:
         """Return how many tokens a question has; raises QueryError."""

@@ -20,7 +20,7 @@ from ..reuse import DUE, FIRST, LARGE, LOSS, PIXELS, RESIZED, VECTORS, ReuseSett
 from .arrays import Array, wide
 from .change import ChangeTracker
 from .errors import FrameError
-from .pixels import resized
+from .pixels import PixelSettings, resized
 from .vision import Kept, VisionEncoder, VisionGroup
 
 #: Share of the threshold that the tokens which did not change may differ by on average. Beyond it
@@ -35,9 +35,11 @@ class ReusingEncoder:
     what ``VisionEncoder.encode`` does.
     """
 
-    def __init__(self, vision: VisionEncoder, settings: ReuseSettings) -> None:
-        """Start with nothing to reuse."""
-        self._vision, self.settings = vision, settings
+    def __init__(
+        self, vision: VisionEncoder, settings: ReuseSettings, pixels: PixelSettings | None = None
+    ) -> None:
+        """Start with nothing to reuse; pixels: if not the vision encoder's own settings."""
+        self._vision, self.settings, self._pixels = vision, settings, pixels or vision.settings
         self.stats = ReuseStats()
         self._start_over(FIRST)
 
@@ -49,7 +51,7 @@ class ReusingEncoder:
         changed: bool (rows, columns) of the grid, which tokens changed since the group before,
         where the caller knows (motion vectors, which ``vectors`` needs); else the pixels tell.
         """
-        pair = resized(frames, self._vision.settings)
+        pair = resized(frames, self._pixels)
         why, tokens = self._plan(pair, changed)
         before = self._group
         group = self._see(pair, why, tokens)
@@ -88,7 +90,7 @@ class ReusingEncoder:
     # ---- inside --------------------------------------------------------------------------------
 
     def _start_over(self, why: str) -> None:
-        settings, side = self.settings, self._vision.settings.factor
+        settings, side = self.settings, self._pixels.factor
         self._tracker = ChangeTracker(side, brightness=settings.brightness)
         self._kept, self._group, self._pair = Kept(), None, None
         self._since, self._mixed = 0, False  # groups since all were encoded; whether not all were
@@ -109,7 +111,7 @@ class ReusingEncoder:
                 "reuse by vectors needs the motion vectors of each group, and these pictures have "
                 "none: take pixels"
             )
-        side = self._vision.settings.factor
+        side = self._pixels.factor
         grid = pair.shape[1] // side, pair.shape[2] // side
         if changed is not None and np.shape(changed) != grid:
             raise FrameError(

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..frames import Frame, Group
-from ..views import View, ViewError
 from ..reuse import ReuseSettings, ReuseStats
+from ..views import View, ViewError
 from .engine_protocol import EngineLike, ReusingLike
 from .heads import Pooled
 from .statistics import Meter

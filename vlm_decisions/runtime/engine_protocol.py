@@ -101,5 +101,7 @@ class EngineLike(Protocol):
     def stream(self, window_groups: int, mode: str) -> StreamLike:
         """Return a new, empty running state."""
 
-    def reusing(self, settings: ReuseSettings) -> ReusingLike:
+    def reusing(
+        self, settings: ReuseSettings, *, pixel_budget: int | None = None
+    ) -> ReusingLike:
         """Return an encoder for the groups of one stream; only asked for where reuse is on."""

@@ -11,7 +11,14 @@ import numpy as np
 
 from ...frames import NS
 from ...questions import Question
-from ...runtime.engine_protocol import EngineLike, ReadoutLike, StreamLike, TimedGroup
+from ...reuse import ReuseSettings
+from ...runtime.engine_protocol import (
+    EngineLike,
+    ReadoutLike,
+    ReusingLike,
+    StreamLike,
+    TimedGroup,
+)
 
 STAGES = ("encode", "append", "ask", "idle")
 
@@ -43,6 +50,10 @@ class MeteredEngine:
         """Encode a group."""
         return self.timed("encode", self._engine.encode, frames)
 
+    def reusing(self, settings: ReuseSettings, **more: Any) -> MeteredEncoder:
+        """Return a timed encoder that encodes only what changed."""
+        return MeteredEncoder(self, self._engine.reusing(settings, **more))
+
     def stream(self, window_groups: int = 8, mode: str = "stream") -> MeteredStream:
         """Return a timed stream."""
         return MeteredStream(self, self._engine.stream(window_groups, mode))
@@ -59,6 +70,22 @@ class MeteredEngine:
                 self.turns.append([0.0, 0.0])
             if self.turns:
                 self.turns[-1][stage == "idle"] += seconds
+
+
+class MeteredEncoder:
+    """A reusing encoder whose calls are timed by its engine."""
+
+    def __init__(self, engine: MeteredEngine, encoder: ReusingLike) -> None:
+        """Wrap an encoder."""
+        self._engine, self._encoder, self.stats = engine, encoder, encoder.stats
+
+    def encode(self, frames: Sequence[np.ndarray]) -> Any:
+        """Encode the next group."""
+        return self._engine.timed("encode", self._encoder.encode, frames)
+
+    def idle(self) -> bool:
+        """Use dead time."""
+        return self._engine.timed("idle", self._encoder.idle)
 
 
 class MeteredStream:

@@ -212,13 +212,9 @@ class _Watched:
         """Return any other attribute of the engine."""
         return getattr(self._engine, name)
 
-    def reusing(self, settings: ReuseSettings) -> _Watched:
-        """Return what encodes the groups: this."""
-        return self
-
     def stream(self, window_groups: int = 8, mode: str = "stream") -> Stream:
         """Return a stream whose passes are counted."""
-        return Stream(self, window_groups, mode)
+        return Stream(self, window_groups, "stream" if mode == "auto" else mode)
 
     def run(self, state: Any, lines: Sequence, questions: Any = None, **more: Any) -> list:
         """Count and time a pass of the language model."""
@@ -311,13 +307,14 @@ def watch(engine: Engine, scene: Scene, mode: Mode, questions: Sequence[Question
     for i, images in enumerate(scene.groups):
         frames = tuple(Frame(image, round((2 * i + k) / FPS * NS) + NS)
                        for k, image in enumerate(images))  # fmt: skip
-        encoded = processor.encode(Group(frames, 0, 0, i))
+        encoded = processor.take(Group(frames, 0, 0, i), watched.encode(images))
         works = [processor.tier1(encoded, questions)]
         works += processor.tier2(encoded, questions, questions, age_s=0.0, skip=False)
         more = True
         while more:
             more, work = processor.idle()
             works.append(work)
+            more = more or watched.idle()
         if faults := [fault for work in works for fault in work.faults]:
             raise RuntimeError(f"group {i}: {faults[0]}")
         still += encoded.still
