@@ -17,7 +17,7 @@ from .forward import EMPTY_TREE, Line, check_context, join, run
 from .positions import group_layout, group_span, text_positions
 from .prompt import PromptError, PromptTemplate, QuestionTokens
 from .readout import Query, Readout, gathered, read
-from .state import State
+from .state import ModelState
 from .tree import Tree, build_tree
 from .vision import VisionGroup
 
@@ -177,7 +177,7 @@ class Asking:
 
     def run(
         self,
-        state: State,
+        state: ModelState,
         lines: Sequence[Line],
         questions: Questions | None = None,
         *,
@@ -252,9 +252,9 @@ class Asking:
                     f"{groups[0].grid[0]} x {groups[0].grid[1]}: the frame size changed"
                 )
 
-    def check_room(self, lines: Sequence[Line], state: State | None = None) -> None:
+    def check_room(self, lines: Sequence[Line], state: ModelState | None = None) -> None:
         """Raise ContextError if the lines do not fit the model's context."""
-        state = state or State([])
+        state = state or ModelState([])
         check_context(self.decoder, state, sum(len(line) for line in lines), EMPTY_TREE.longest)
 
 

@@ -19,7 +19,7 @@ from .decoder import Decoder
 from .errors import ContextError, StateError
 from .layout import Want, make_layout
 from .positions import text_positions
-from .state import State
+from .state import ModelState
 from .tree import Tree, build_tree
 
 EMPTY_TREE: Final = build_tree([])
@@ -81,7 +81,7 @@ def join(lines: Sequence[Line]) -> Line:
     )
 
 
-def check_context(decoder: Decoder, state: State, n_line: int, longest: int) -> None:
+def check_context(decoder: Decoder, state: ModelState, n_line: int, longest: int) -> None:
     """Raise ContextError if the state with so many more tokens exceeds the model's context."""
     total = state.length + n_line + longest
     if total > decoder.max_tokens:
@@ -93,7 +93,7 @@ def check_context(decoder: Decoder, state: State, n_line: int, longest: int) -> 
 
 def run(
     decoder: Decoder,
-    state: State,
+    state: ModelState,
     line: Line = EMPTY_LINE,
     tree: Tree = EMPTY_TREE,
     depths: Sequence[int] = (),

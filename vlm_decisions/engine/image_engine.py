@@ -27,7 +27,7 @@ from .json_object import read_json
 from .packing import unpack_modules
 from .pixels import check_frame
 from .readout import Query, Readout
-from .stream import TimedGroup
+from .stream import StreamGroup
 from .weights import list_tensors
 
 MODES: Final = ("image",)
@@ -172,14 +172,14 @@ class ImageStream:
     """The newest image; see engine_protocol.StreamLike."""
 
     engine: ImageEngine
-    history: tuple[TimedGroup, ...] = field(default=())
+    history: tuple[StreamGroup, ...] = field(default=())
 
     def append(self, group: ImageGroup, stamps_ns: tuple[int, int]) -> None:
         """Take the newest image in the place of the one before."""
         newest_ns = stamps_ns[1]
         if self.history and newest_ns <= self.history[-1].t_end_ns:
             raise GroupError(f"the image at {newest_ns} ns does not come after the one before it")
-        self.history = (TimedGroup(group, newest_ns, newest_ns),)
+        self.history = (StreamGroup(group, newest_ns, newest_ns),)
 
     def ask(self, queries: Sequence[Any]) -> list[Readout]:
         """Answer ``queries`` about the newest image."""
