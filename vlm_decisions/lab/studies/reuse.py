@@ -49,7 +49,7 @@ CAMERAS: Final = ("fixed", "flicker", "fixed", "fixed", "fixed", "moving", "fixe
 
 
 @dataclass(frozen=True)
-class Scene:
+class FilmedScene:
     """A filmed desk: frames at the video's own rate, and what is true at each group's end.
 
     settled: for each group, whether the last change lies far enough back for one right answer.
@@ -67,7 +67,7 @@ class Scene:
         return [sampled[i : i + 2] for i in range(0, len(sampled) - 1, 2)]
 
 
-def film(seed: int, camera: str, seconds: float = SCENE_S) -> Scene:
+def film(seed: int, camera: str, seconds: float = SCENE_S) -> FilmedScene:
     """Film a random desk."""
     world = World(seed, Script.random(seed, seconds))
     rate = FPS * NATIVE
@@ -76,7 +76,7 @@ def film(seed: int, camera: str, seconds: float = SCENE_S) -> Scene:
     changes = np.array([0.0, *world.script.changes_s])
     ends = [(2 * i + 1) / FPS for i in range(len(images[::NATIVE]) // 2)]
     settled = [t - changes[changes <= t].max() >= SETTLED_S for t in ends]
-    return Scene(camera, images, [world.truth(t) for t in ends], settled)
+    return FilmedScene(camera, images, [world.truth(t) for t in ends], settled)
 
 
 def _seen(image: np.ndarray, camera: str, t_s: float, seed: int) -> np.ndarray:
@@ -95,7 +95,7 @@ def _seen(image: np.ndarray, camera: str, t_s: float, seed: int) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Mode:
+class ReuseMode:
     """One way to see: settings of reuse, and perhaps who tells what changed or what is left out.
 
     masks: gives for each group of a scene the tokens that changed, bool (rows, columns). drop:
@@ -105,11 +105,11 @@ class Mode:
 
     about: str
     settings: ReuseSettings
-    masks: Callable[[Scene, Engine], list[np.ndarray]] | None = None
+    masks: Callable[[FilmedScene, Engine], list[np.ndarray]] | None = None
     drop: str = ""
 
 
-def _grid(scene: Scene, engine: Engine) -> tuple[int, int]:
+def _grid(scene: FilmedScene, engine: Engine) -> tuple[int, int]:
     height, width = engine.settings.target_size(*scene.frames[0].shape[:2])
     return height // engine.settings.factor, width // engine.settings.factor
 
@@ -117,7 +117,7 @@ def _grid(scene: Scene, engine: Engine) -> tuple[int, int]:
 def vectors(tau: float, gop: int = GOP, rescue: float | None = None) -> Callable:
     """Masks by motion vectors, OR over all frames of the video since the group before."""
 
-    def masks(scene: Scene, engine: Engine) -> list[np.ndarray]:
+    def masks(scene: FilmedScene, engine: Engine) -> list[np.ndarray]:
         mask = GopMask(_grid(scene, engine), engine.settings.merge, tau, rescue)
         kept = [mask.push(frame) for frame in _coded(scene, gop)]
         span = 2 * NATIVE
@@ -129,7 +129,7 @@ def vectors(tau: float, gop: int = GOP, rescue: float | None = None) -> Callable
 _CODED: dict[tuple[int, int], list] = {}
 
 
-def _coded(scene: Scene, gop: int) -> list:
+def _coded(scene: FilmedScene, gop: int) -> list:
     """Return the scene as coded, the last few remembered."""
     key = id(scene.frames), gop
     if key not in _CODED:
@@ -142,7 +142,7 @@ def _coded(scene: Scene, gop: int) -> list:
 def randomly(share: float) -> Callable:
     """Masks that name tokens at random: the control."""
 
-    def masks(scene: Scene, engine: Engine) -> list[np.ndarray]:
+    def masks(scene: FilmedScene, engine: Engine) -> list[np.ndarray]:
         rng = np.random.default_rng(len(scene.frames))
         return [rng.random(_grid(scene, engine)) < share for _ in scene.truth]
 
@@ -152,7 +152,7 @@ def randomly(share: float) -> Callable:
 def by_pixels(settings: ReuseSettings) -> Callable:
     """Masks of the tokens whose pixels changed since they were last named."""
 
-    def masks(scene: Scene, engine: Engine) -> list[np.ndarray]:
+    def masks(scene: FilmedScene, engine: Engine) -> list[np.ndarray]:
         tracker = ChangeTracker(engine.settings.factor, brightness=settings.brightness)
         out = []
         for frames in scene.groups:
@@ -169,27 +169,29 @@ def by_pixels(settings: ReuseSettings) -> Callable:
 _ALL = {"full_above": 1.0, "refresh_groups": 0, "skip_still": False}
 
 
-def all_modes(settings: ReuseSettings) -> dict[str, Mode]:
+def all_modes(settings: ReuseSettings) -> dict[str, ReuseMode]:
     """Return the modes by name; the first is that of ``settings``."""
     plain = replace(settings, **_ALL)
     told = replace(plain, mode="vectors")
     modes = {
-        "reuse": Mode("the settings as they are", settings),
-        "no_skip": Mode("still groups are appended and asked", replace(settings, skip_still=False)),
-        "no_refresh": Mode("never all tokens after the first group", plain),
-        "no_brightness": Mode("differences of light count", replace(settings, brightness=False)),
-        "random": Mode(f"control: a random {RANDOM_SHARE:.0%} of the tokens is encoded",
-                       told, randomly(RANDOM_SHARE)),
-        "vectors": Mode("tokens told by motion vectors, tau 0.5", told, vectors(0.5)),
-        "language_changed": Mode("all encoded, the language model gets the changed tokens", told,
-                                 by_pixels(settings), "language"),
+        "reuse": ReuseMode("the settings as they are", settings),
+        "no_skip": ReuseMode("still groups are appended and asked",
+                             replace(settings, skip_still=False)),
+        "no_refresh": ReuseMode("never all tokens after the first group", plain),
+        "no_brightness": ReuseMode("differences of light count",
+                                   replace(settings, brightness=False)),
+        "random": ReuseMode(f"control: a random {RANDOM_SHARE:.0%} of the tokens is encoded",
+                            told, randomly(RANDOM_SHARE)),
+        "vectors": ReuseMode("tokens told by motion vectors, tau 0.5", told, vectors(0.5)),
+        "language_changed": ReuseMode("all encoded, the language model gets the changed tokens",
+                                      told, by_pixels(settings), "language"),
     }
     for tau, gop in ((0.25, GOP), (0.5, GOP), (1.0, GOP), (2.0, GOP), (4.0, GOP), (0.5, GOP // 4),
                      (4.0, GOP // 4), (4.0, 4 * GOP)):  # fmt: skip
-        modes[f"paper_tau{tau:g}_gop{gop}"] = Mode(
+        modes[f"paper_tau{tau:g}_gop{gop}"] = ReuseMode(
             f"CodecSight's rule: the others are left out; tau {tau:g} px, GOP {gop} frames",
             told, vectors(tau, gop), "vision")
-    modes["paper_rescue"] = Mode("the same, tau 4 px, with residual rescue at 0.05", told,
+    modes["paper_rescue"] = ReuseMode("the same, tau 4 px, with residual rescue at 0.05", told,
                                  vectors(4.0, GOP, 0.05), "vision")
     return modes
 
@@ -201,7 +203,7 @@ class _Watched:
     layer. cpu_s: of the model. encoded, tokens: visual tokens encoded, and all there were.
     """
 
-    def __init__(self, engine: Engine, mode: Mode, masks: Sequence[np.ndarray] | None) -> None:
+    def __init__(self, engine: Engine, mode: ReuseMode, masks: Sequence[np.ndarray] | None) -> None:
         self._engine, self._mode, self._masks, self._at = engine, mode, masks, 0
         self._encoder = engine.reusing(mode.settings)
         self.stats = self._encoder.stats
@@ -281,7 +283,7 @@ class _Watched:
 
 
 @dataclass
-class Seen:
+class SceneAnswers:
     """What a mode made of one scene.
 
     said: probabilities (groups, answers) by question, heads' under ``head`` and its name. still:
@@ -293,8 +295,8 @@ class Seen:
     engine: _Watched
 
 
-def watch(engine: Engine, scene: Scene, mode: Mode, questions: Sequence[Question],
-          heads: Sequence[Head]) -> Seen:
+def watch(engine: Engine, scene: FilmedScene, mode: ReuseMode, questions: Sequence[Question],
+          heads: Sequence[Head]) -> SceneAnswers:
     """Take a scene through the runtime's processor; raises RuntimeError for a fault there."""
     masks = mode.masks(scene, engine) if mode.masks else None
     watched = _Watched(engine, mode, masks)
@@ -323,7 +325,7 @@ def watch(engine: Engine, scene: Scene, mode: Mode, questions: Sequence[Question
                 raise RuntimeError(f"group {i}: {result.question.id}: {result.reason}")
             said.setdefault(result.question.id, []).append((i, result.probabilities))
     n = len(scene.truth)
-    return Seen({name: _row(values, n) for name, values in said.items()}, still, watched)
+    return SceneAnswers({name: _row(values, n) for name, values in said.items()}, still, watched)
 
 
 def _row(values: Sequence[tuple[int, tuple[float, ...]]], n: int) -> np.ndarray:
@@ -351,7 +353,8 @@ class _Sum:
     mode: list[_Watched] = field(default_factory=list)
     exact: list[_Watched] = field(default_factory=list)
 
-    def add(self, scene: Scene, seen: Seen, exact: Seen, questions: Sequence[Question]) -> None:
+    def add(self, scene: FilmedScene, seen: SceneAnswers, exact: SceneAnswers,
+            questions: Sequence[Question]) -> None:
         equal, difference = [], []
         for question in questions:
             one, other = seen.said[question.id], exact.said[question.id]
@@ -455,7 +458,7 @@ def study_reuse(
     sums: Mapping[str, _Sum] = {name: _Sum() for name in chosen}
     cameras: dict[str, _Sum] = {}
     book = asked(questions, heads)
-    exact_mode = Mode("every group encoded, appended and asked", ReuseSettings())
+    exact_mode = ReuseMode("every group encoded, appended and asked", ReuseSettings())
     for k in progress(iter(range(scenes))):
         scene = film(seed + k, CAMERAS[k % len(CAMERAS)], seconds)
         exact = watch(engine, scene, exact_mode, book, heads)
