@@ -9,14 +9,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..kinds import KINDS, Kind, plain_kind
 from .arrays import evaluate
 from .decoder import Decoder
 from .errors import EngineError, GroupError, QueryError
+from .forks import Forks, forks_of
 from .forward import EMPTY_TREE, Line, check_context, join, run
 from .positions import group_layout, group_span, text_positions
 from .prompt import PromptError, PromptTemplate, QuestionTokens
-from .readout import Query, Readout, gathered, read
+from .readout import Query, Readout, read
 from .state import ModelState
 from .tree import Tree, build_tree
 from .vision import VisionGroup
@@ -28,25 +28,13 @@ TREES_KEPT: Final = 64  # sets of questions whose tree is remembered
 class Questions:
     """A batch of questions, ready to run.
 
-    tokens: of each fork; a question has one, an any_of one for each label. tree: the same, packed.
-    depths: of each fork. forks: of each question, how many, and whether it is an any_of.
+    tokens, depths: of each fork (see forks.py). tree: the tokens, packed.
     """
 
     tokens: tuple[QuestionTokens, ...]
     tree: Tree
     depths: tuple[int, ...]
-    forks: tuple[tuple[int, bool], ...]
-
-    def joined(self, readouts: Sequence[Readout]) -> list[Readout]:
-        """Return the readout of each question from those of the forks."""
-        if len(readouts) == len(self.forks) and not any(labels for _, labels in self.forks):
-            return list(readouts)
-        out, at = [], 0
-        for count, labels in self.forks:
-            own = readouts[at : at + count]
-            out.append(gathered(own) if labels else own[0])
-            at += count
-        return out
+    forks: Forks
 
 
 class Asking:
@@ -74,8 +62,9 @@ class Asking:
         self.outer_vision_tokens, self.tokens_per_second = outer_vision_tokens, tokens_per_second
         self.n_layers = decoder.n_layers
         self._templates: dict[str, PromptTemplate] = {}
-        self._questions: dict[tuple, tuple[QuestionTokens, ...]] = {}
+        self._questions: dict[tuple, QuestionTokens] = {}
         self._trees: dict[tuple, Tree] = {}
+        self._counts: dict[tuple, int] = {}  # tokens of an any_of
 
     # ---- asking --------------------------------------------------------------------------------
 
@@ -91,38 +80,25 @@ class Asking:
         return self._templates[media]
 
     def question(self, query: Query, media: str = "video") -> QuestionTokens:
-        """Token ids of a query with one fork: of any kind but any_of; raises QueryError."""
-        forks = self.forks(query, media)
-        if not _kind(query).exclusive:
-            raise QueryError(f"an any_of is asked by {len(forks)} forks: take `forks`")
-        return forks[0]
-
-    def forks(self, query: Query, media: str = "video") -> tuple[QuestionTokens, ...]:
-        """Token ids of a query, remembered: one fork, of an any_of one for each label.
-
-        Raises QueryError.
-        """
+        """Token ids of a query, remembered; raises QueryError. An any_of has `forks`."""
         try:
-            key = (media, _kind(query).name, query.text, tuple(query.options or ()))
+            key = (media, query.text, tuple(query.options or ()))
             known = key in self._questions
         except TypeError as error:
             raise QueryError(f"a question's options are a list of texts: {error}") from error
         if not known:
-            template = self.template(media)
             try:
-                template.check(query.text, query.options)
-                tokens = tuple(
-                    template.question(text, options)
-                    for text, options in _kind(query).forks(query.text, query.options or ())
-                )
+                tokens = self.template(media).question(query.text, query.options)
             except PromptError as error:
                 raise QueryError(str(error)) from error
-            if not tokens:
-                raise QueryError("an any_of needs at least one label")
             if len(self._questions) >= 4096:
                 self._questions.clear()
             self._questions[key] = tokens
         return self._questions[key]
+
+    def forks(self, query: Query, media: str = "video") -> tuple[QuestionTokens, ...]:
+        """Token ids of what a query asks, of an any_of one for each label; raises QueryError."""
+        return tuple(self.question(fork, media) for fork in forks_of([query]).asked)
 
     def tokens(self, query: Query, media: str = "video") -> int:
         """How many tokens a query has, those that all queries share included; raises QueryError.
@@ -132,7 +108,12 @@ class Asking:
         forks = self.forks(query, media)
         if len(forks) == 1:
             return len(forks[0].ids)
-        return len(build_tree([fork.ids for fork in forks]).ids)
+        key = (media, query.text, tuple(query.options))
+        if key not in self._counts:
+            if len(self._counts) >= TREES_KEPT:
+                self._counts.clear()
+            self._counts[key] = len(build_tree([fork.ids for fork in forks]).ids)
+        return self._counts[key]
 
     def questions(
         self, queries: Sequence[Query], max_depth: int | None = None, media: str = "video"
@@ -140,28 +121,16 @@ class Asking:
         """Pack ``queries``; raises QueryError if there is none or one cannot be asked."""
         if not queries:
             raise QueryError("no question was given")
-        for query in queries:
-            # The runtime's questions have what a Query has, and more: they are as good.
-            if not all(hasattr(query, name) for name in ("text", "options", "depth")):
-                raise QueryError(f"a question must be a Query, not {type(query).__name__}")
+        forks = forks_of(queries)
         limit = max_depth or self.n_layers
-        forks = [self.forks(query, media) for query in queries]
-        depths = tuple(
-            depth
-            for query, own in zip(queries, forks, strict=True)
-            for depth in [self.check_depth(query.depth, limit) or limit] * len(own)
-        )
-        tokens = tuple(fork for own in forks for fork in own)
+        depths = tuple(self.check_depth(fork.depth, limit) or limit for fork in forks.asked)
+        tokens = tuple(self.question(fork, media) for fork in forks.asked)
         key = tuple(tuple(question.ids) for question in tokens)
         if key not in self._trees:
             if len(self._trees) >= TREES_KEPT:
                 self._trees.pop(next(iter(self._trees)))
             self._trees[key] = build_tree(key)
-        counts = tuple(
-            (len(own), not _kind(query).exclusive)
-            for query, own in zip(queries, forks, strict=True)
-        )
-        return Questions(tokens, self._trees[key], depths, counts)
+        return Questions(tokens, self._trees[key], depths, forks)
 
     def check_depth(self, depth: int | None, limit: int | None = None) -> int | None:
         """Return ``depth`` if it is None or a number of layers there is, else raise QueryError."""
@@ -191,7 +160,7 @@ class Asking:
             return []
         out = run(self.decoder, state, line, questions.tree, questions.depths, trace=hidden)
         answers = [question.answer_ids for question in questions.tokens]
-        return questions.joined(read(
+        return questions.forks.joined(read(
             self.decoder, out.hidden, answers, questions.depths, out.trace, state.arrays()
         ))
 
@@ -289,11 +258,3 @@ class Prefix:
             raise
         self._lines = []
         return out
-
-
-def _kind(query: Query) -> Kind:
-    """Return the kind of a query, or of a runtime's question. Raises QueryError."""
-    name = getattr(query, "kind", "") or plain_kind(query.options)
-    if name not in KINDS:
-        raise QueryError(f"a question's kind is one of {', '.join(KINDS)}, not {name!r}")
-    return KINDS[name]

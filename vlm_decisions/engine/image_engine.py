@@ -23,6 +23,7 @@ from . import allocator
 from . import checkpoint as checkpoints
 from .decision_models import FAMILIES, DecisionModel, Seen, logits
 from .errors import CheckpointError, GroupError, ModeError, QueryError
+from .forks import forks_of
 from .json_object import read_json
 from .packing import unpack_modules
 from .pixels import check_frame
@@ -146,7 +147,7 @@ class ImageEngine:
 
     def tokens(self, query: Any) -> int:
         """Return how many tokens a question has; raises QueryError."""
-        return self._decisions.tokens(query)
+        return sum(self._decisions.tokens(fork) for fork in forks_of([query]).asked)
 
     def ask(self, group: ImageGroup, queries: Sequence[Any]) -> list[Readout]:
         """Answer ``queries`` about an image, in one pass; raises QueryError, GroupError."""
@@ -154,8 +155,9 @@ class ImageEngine:
             raise QueryError("no question was given")
         if not isinstance(group, ImageGroup) or group.source != self.fingerprint:
             raise GroupError(f"the image was not encoded by this model, {self.fingerprint}")
-        answers = self._decisions.ask(group.seen, queries)
-        return [Readout(one, logits(one), self.depth) for one in answers]
+        forks = forks_of(queries)
+        answers = self._decisions.ask(group.seen, forks.asked)
+        return forks.joined([Readout(one, logits(one), self.depth) for one in answers])
 
     def stream(self, window_groups: int = 1, mode: str = "image") -> ImageStream:
         """Start a stream of one image; raises ModeError for what such a model cannot do."""

@@ -74,16 +74,3 @@ def read(
         trace = np.array(wide(traces[i])) if traces is not None else None
         out.append(Readout(softmax(row), row, depths[i], trace))
     return out
-
-
-def gathered(labels: Sequence[Readout]) -> Readout:
-    """Return the readout of an any_of from those of its labels, each a yes/no question."""
-    hidden = None
-    if labels[0].hidden is not None:
-        hidden = np.stack([one.hidden for one in labels])
-    return Readout(
-        np.array([one.p for one in labels]),
-        np.stack([one.logits for one in labels]),
-        labels[0].depth,
-        hidden,
-    )
