@@ -25,7 +25,7 @@ MODES = ("auto", "stream", "window", "image")
 MAX_INTERVAL_S = 1.0
 
 
-class FrameError(ValueError):
+class InvalidFrameError(ValueError):
     """An image or stamp that cannot be a frame."""
 
 
@@ -40,7 +40,7 @@ class Frame:
         received_ns: the node's clock at arrival, 0 if it does not matter.
 
     Raises:
-        FrameError: an image or stamp that cannot be a frame.
+        InvalidFrameError: an image or stamp that cannot be a frame.
     """
 
     image: np.ndarray
@@ -53,11 +53,12 @@ class Frame:
         image = self.image
         if not isinstance(image, np.ndarray) or image.dtype != np.uint8:
             kind = getattr(image, "dtype", type(image).__name__)
-            raise FrameError(f"a frame's image must be a uint8 array, not {kind}")
+            raise InvalidFrameError(f"a frame's image must be a uint8 array, not {kind}")
         if image.ndim != 3 or image.shape[2] != 3 or 0 in image.shape:
-            raise FrameError(f"a frame's image must be (H, W, 3), not {image.shape}")
+            raise InvalidFrameError(f"a frame's image must be (H, W, 3), not {image.shape}")
         if isinstance(self.stamp_ns, bool) or not isinstance(self.stamp_ns, (int, np.integer)):
-            raise FrameError(f"a frame's stamp must be integer nanoseconds, not {self.stamp_ns!r}")
+            raise InvalidFrameError(
+                f"a frame's stamp must be integer nanoseconds, not {self.stamp_ns!r}")
 
     @property
     def size(self) -> tuple[int, int]:

@@ -216,7 +216,7 @@ class YesNo(Kind):
         return YES, NO
 
 
-class Choice(Kind):
+class OneOf(Kind):
     """One of several options. Another one takes over when it leads by (enter - exit) / 2."""
 
     name, noun = "choice", "a choice"
@@ -386,7 +386,7 @@ class AnyOf(Kind):
 _YES_NO = YesNo()
 
 #: The kinds by name.
-KINDS: dict[str, Kind] = {kind.name: kind for kind in (_YES_NO, Choice(), Score(), AnyOf())}
+KINDS: dict[str, Kind] = {kind.name: kind for kind in (_YES_NO, OneOf(), Score(), AnyOf())}
 
 
 def kind_of(question: QuestionLike) -> Kind:
@@ -396,7 +396,7 @@ def kind_of(question: QuestionLike) -> Kind:
 
 def plain_kind(options: Sequence[str]) -> str:
     """Return the kind of a question that names none: a choice where there are options."""
-    return Choice.name if options else YesNo.name
+    return OneOf.name if options else YesNo.name
 
 
 def level_values(levels: Sequence[str]) -> tuple[float, ...]:

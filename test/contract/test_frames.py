@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from vlm_decisions.frames import NS, Frame, FrameError, Sampler
+from vlm_decisions.frames import NS, Frame, InvalidFrameError, Sampler
 
 IMAGE = np.zeros((4, 6, 3), np.uint8)
 
@@ -233,7 +233,7 @@ def test_a_camera_that_speeds_up_is_not_sampled_in_a_burst():
     ],
 )
 def test_what_is_no_frame_is_refused(image, stamp, words):
-    with pytest.raises(FrameError) as caught:
+    with pytest.raises(InvalidFrameError) as caught:
         Frame(image, stamp)
     assert words in str(caught.value)
 

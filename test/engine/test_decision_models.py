@@ -1,7 +1,6 @@
 """Decision models: the engine's answers are mlx-vlm's own, and what they cannot do is refused."""
 
 import json
-from types import SimpleNamespace
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -23,13 +22,13 @@ from vlm_decisions.engine import (
     load,
 )
 from vlm_decisions.engine.image_engine import ImageStream
+from vlm_decisions.reuse import ReuseSettings
 
 QUERIES = [
     Query("Is a person present?"),
     Query("Which colour is it?", ("red", "green", "blue")),
     Query("Is the door open?"),
-    SimpleNamespace(text="How full is it?", options=("empty", "half full", "full"), depth=None,
-                    kind="score"),
+    Query("How full is it?", ("empty", "half full", "full"), kind="score"),
 ]  # fmt: skip
 TYPED = {
     "a": {"type": "bool", "instructions": "Is a person present?"},
@@ -191,7 +190,8 @@ def test_modes_that_need_a_window_are_refused(engine, mode):
         (Query("  "), "the question is empty"),
         (Query("Which?", ("a",)), "at least two options"),
         (Query("Which?", ("a", "a")), "all different"),
-        (SimpleNamespace(text="Which?", options=("a", "b"), depth=None, kind="any_of"), "any_of"),
+        (Query("Which?", (), kind="any_of"), "at least one label"),
+        (Query("Which?", ("a", "b"), kind="rank"), "not 'rank'"),
         ("Is it?", "must be a Query, not str"),
     ],
 )
@@ -201,10 +201,25 @@ def test_questions_that_it_cannot_answer_are_refused(engine, query, words):
         engine.ask(seen, [query])
 
 
+def test_the_labels_of_an_any_of_are_yes_no_questions(engine):
+    seen = engine.encode([moving_frames(1)[0]])
+    labels = ("person", "open door")
+    (together,) = engine.ask(seen, [Query("Is there a {}?", labels, kind="any_of")])
+    apart = engine.ask(seen, [Query(f"Is there a {label}?") for label in labels])
+    assert together.logits.shape == (2, 2)
+    np.testing.assert_allclose(together.probabilities, [one.p for one in apart], atol=ROUNDING)
+    assert abs(together.probabilities[0] - apart[1].p) > OTHER  # the control: another label's
+
+
 def test_an_image_of_another_model_is_refused(engine, tmp_path):
     other = load(str(write_d1(tmp_path / "other", seed=9)))
     with pytest.raises(GroupError, match="not encoded by this model"):
         engine.ask(other.encode([moving_frames(1)[0]]), QUERIES)
+
+
+def test_reuse_is_refused_by_name(engine):
+    with pytest.raises(ModeError, match="decision model .* reuse must be off"):
+        engine.reusing(ReuseSettings("pixels"))
 
 
 def test_a_pixel_budget_makes_the_image_smaller(folder, engine):

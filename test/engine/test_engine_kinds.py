@@ -108,5 +108,3 @@ def test_queries_that_cannot_be_asked(query, match):
     stream = running(tiny_engine())
     with pytest.raises(QueryError, match=match):
         stream.ask([ANY_OF, query])
-    with pytest.raises(QueryError, match="take `forks`"):
-        stream.engine.question(ANY_OF)

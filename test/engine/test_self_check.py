@@ -116,7 +116,8 @@ def test_the_plain_forward_is_mlx_vlms_own(family):
     groups, times_s = encoded(engine, 2)
     rows, columns = (side * engine.settings.merge for side in groups[0].grid)
     deep = [mx.concatenate([group.deep[i] for group in groups]) for i in range(len(groups[0].deep))]
-    seen = plain.Seen(mx.concatenate([g.features for g in groups]), deep, (2, rows, columns))
+    features = mx.concatenate([group.features for group in groups])
+    seen = plain.PlainFeatures(features, deep, (2, rows, columns))
     for query in QUERIES:
         got = plain.forward(engine, engine.model, seen, times_s, query)
         want = full_sequence(engine, groups, times_s, query)

@@ -12,8 +12,7 @@ from vlm_decisions.files import resources
 
 PACKAGE = "vlm_decisions"
 CONTRACT = {"decision", "questions", "kinds", "events", "conditions", "frames", "views", "texts",
-            "listing",
-            "model_scope"}
+            "listing", "model_scope", "reuse"}
 #: From the top down; a room may import those below it.
 ROOMS = ["commands", "lab", "ros", "viewer", "learn", "runtime", "sources", "engine", "sim",
          "contract", "files"]
@@ -119,3 +118,23 @@ def test_the_robots_rooms_need_neither_ros_nor_mlx():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
                           timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def classes(source: str) -> list[str]:
+    """Return the names of the classes that a module defines, at any depth."""
+    return [node.name for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef)]
+
+
+def test_a_class_name_means_one_thing():
+    where = defaultdict(set)
+    for path in sorted(resources.package_dir().rglob("*.py")):
+        for name in classes(path.read_text()):
+            where[name].add(path)
+    assert len(where) > 150
+    several = {name: sorted(map(str, files)) for name, files in where.items() if len(files) > 1}
+    several.pop("Meaning", None)  # of a sentence about the desk: in its facts and its corpus
+    assert several == {}
+
+
+def test_a_class_inside_of_a_function_is_found():
+    assert classes("def make():\n    class Inner:\n        pass\n") == ["Inner"]

@@ -73,6 +73,28 @@ def ticked(leaf, feedback: str = "") -> Status:
     return leaf.status
 
 
+def test_a_label_of_an_any_of_is_judged_by_itself(robot):
+    cup = AnswerIs("cup?", "person", label="cup", min_p=0.8, max_age_s=5.0)
+    no_pen = AnswerIs("no pen?", "person", "no", label="pen", min_p=0.8, max_age_s=5.0)
+    hat = AnswerIs("hat?", "person", label="hat", max_age_s=5.0)
+    whole = AnswerIs("both?", "person", "cup, phone", min_p=0.8, max_age_s=5.0)
+    for leaf in (cup, no_pen, hat, whole):
+        leaf.setup(node=robot.node)
+    told = {"options": ["cup", "pen", "phone"]}
+    robot.say("uncertain", 0.6, **told, probabilities=[0.9, 0.1, 0.6],
+              answers=["yes", "no", "uncertain"])
+    assert ticked(cup, "person[cup]: yes (0.90)") == Status.SUCCESS
+    assert ticked(no_pen, "person[pen]: no (0.90)") == Status.SUCCESS
+    assert ticked(hat, "no label 'hat' (its labels: cup, pen, phone)") == Status.FAILURE
+    assert ticked(whole, "uncertain") == Status.FAILURE
+    robot.say("cup, phone", 0.7, **told, probabilities=[0.95, 0.1, 0.7],
+              answers=["yes", "no", "yes"])
+    assert ticked(whole, "cup, phone (0.70)") == Status.FAILURE  # not sure enough
+    assert ticked(cup, "(0.95)") == Status.SUCCESS
+    robot.say("yes")
+    assert ticked(cup, "its labels: none") == Status.FAILURE  # a yes/no question
+
+
 def test_a_condition_judges_answer_probability_and_age(robot):
     leaf = AnswerIs("person?", "person", min_p=0.8, max_age_s=5.0)
     leaf.setup(node=robot.node)
@@ -144,8 +166,10 @@ BAD = [
     (lambda: AskOnce("x", " "), "the text is empty"),
     (lambda: AskOnce("x", "\u200b"), "the text is empty"),
     (lambda: AskOnce("x", "Open?", timeout_s=0.0), "timeout_s must be above 0"),
-    (lambda: AskOnce("x", "Open?", "maybe"), "cannot be answered 'maybe', only by yes, no"),
-    (lambda: AskOnce("x", "What?", "red", options=["green", "blue"]), "only by green, blue"),
+    (lambda: AskOnce("x", "Open?", "maybe"), "cannot be answered 'maybe': it never"),
+    (lambda: AskOnce("x", "Is it {}?", "red", options=["cup"], kind="any_of"), "no label 'red'"),
+    (lambda: AskOnce("x", "What?", options=["a", "b"], kind="rank"), "kind must be one of"),
+    (lambda: AskOnce("x", "What?", "red", options=["green", "blue"]), "its answers: green, blue"),
 ]
 
 

@@ -4,6 +4,7 @@ import math
 import mmap
 import sys
 import types
+from collections import Counter
 
 import pytest
 
@@ -11,6 +12,7 @@ pytest.importorskip("rclpy", reason="rclpy is not installed")
 
 from diagnostic_states import GOOD, having
 
+from vlm_decisions.reuse import ReuseStats
 from vlm_decisions.ros.diagnostics import ERROR, OK, WARN, Diagnostics, NodeState, rss_mb
 from vlm_decisions.ros.matching import Link
 from vlm_decisions.runtime.scheduler import Cost
@@ -174,3 +176,15 @@ def test_what_is_to_be_known_of_the_model_is_told():
     values = {pair.key: pair.value for pair in status.values}
     assert values["checked"] == "self-check passed" and values["dtype"] == "bfloat16"
     assert report(GOOD, having(engine={"device": "cpu"}))["model"].level == OK
+
+
+def test_what_was_reused_is_shown():
+    values = {pair.key: pair.value for pair in report(GOOD)["runtime"].values}
+    assert not any("reuse" in key for key in values)
+    reuse = ReuseStats(Counter({"first": 1, "pixels": 9}), 200, 50, 3, 2, 0.0123, 0.05)
+    status = report(GOOD, having(reuse=reuse, still=4))["runtime"]
+    values = {pair.key: pair.value for pair in status.values}
+    assert values["reuse, share of tokens encoded"] == "0.25"
+    assert values["reuse, groups, pixels"] == "9" and values["reuse, still groups"] == "4"
+    assert values["reuse, refreshes"] == "3, 2 of them in dead time"
+    assert values["reuse, drift"] == "0.012 at the last refresh, 0.05 at most"

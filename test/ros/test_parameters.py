@@ -97,7 +97,8 @@ def test_every_parameter_is_described(make, spec):
             assert node.set_parameters([Parameter(spec.name, value=edge)])[0].successful
     if isinstance(spec.default, float):
         assert any(unit in descriptor.description for unit in (
-            "Hz", "seconds", "probability", "Weight", "distance", "megabytes"))
+            "Hz", "seconds", "probability", "Weight", "distance", "megabytes", "grey levels",
+            "Share"))
 
 
 @pytest.mark.parametrize(("name", "value"), [

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
+from ..reuse import REUSE_MODES, REUSE_RANGES, ReuseSettings
+
 Commands = Any  # what `ArgumentParser.add_subparsers` returns; argparse has no public name for it
 
 
@@ -107,6 +109,46 @@ def size(least: int, most: int) -> Any:
             raise argparse.ArgumentTypeError(
                 f"{text!r} is not WIDTHxHEIGHT in pixels, each {least} to {most}, like 640x480")
         return int(found[1]), int(found[2])
+
+    return read
+
+
+def reuse_arguments(parser: argparse.ArgumentParser, mode: str = "off") -> None:
+    """Add --reuse and its settings; `mode` is its default."""
+    default = ReuseSettings()
+    group = parser.add_argument_group("reuse of what did not change (docs/engine.md)")
+    group.add_argument("--reuse", choices=REUSE_MODES, default=mode, help="[%(default)s]")
+    for name, text in (("threshold", "grey levels from which on a token has changed"),
+                       ("full_above", "share of changed tokens above which all are encoded"),
+                       ("refresh_groups", "groups after which all are encoded anew; 0: never")):
+        value = getattr(default, name)
+        kind = within(type(value), *REUSE_RANGES[name])
+        group.add_argument(f"--reuse-{name.replace('_', '-')}", metavar="N", default=value,
+                           type=kind, help=f"{text} [{value:g}]")
+    for name, text in (("brightness", "divide out one brightness ratio per image"),
+                       ("skip_still", "neither append nor ask where nothing changed")):
+        group.add_argument(f"--reuse-{name.replace('_', '-')}", default=getattr(default, name),
+                           action=argparse.BooleanOptionalAction, help=text)
+
+
+def reuse_settings(options: argparse.Namespace) -> ReuseSettings:
+    """Return the settings that the arguments of `reuse_arguments` name."""
+    names = ("threshold", "brightness", "full_above", "refresh_groups", "skip_still")
+    return ReuseSettings(options.reuse, **{name: getattr(options, f"reuse_{name}")
+                                           for name in names})
+
+
+def within(kind: type, low: float, high: float) -> Callable[[str], Any]:
+    """Return an argument type: a number (int or float) from `low` to `high`."""
+    def read(text: str) -> Any:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = low - 1
+        if not low <= value <= high:
+            what = "a whole number" if kind is int else "a number"
+            raise argparse.ArgumentTypeError(f"{text!r} is not {what} from {low:g} to {high:g}")
+        return value
 
     return read
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from .arguments import Commands, port, positive
+from .arguments import Commands, port, positive, reuse_arguments, reuse_settings
 from .sources import warn_of_scope
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..questions import Question, QuestionBook
     from ..runtime import Runtime
     from ..runtime.log import DecisionLog
+    from ..runtime.settings import RuntimeSettings
     from ..sources.source import Source
     from ..viewer.local import LocalViewer
 
@@ -48,12 +49,14 @@ def add(commands: Commands) -> None:
     live.add_argument("--viewer", action="store_true",
                       help="serve a page that shows it (and no window); it stays until Ctrl-C")
     live.add_argument("--port", type=port, default=8321, help="of the page [8321]")
+    reuse_arguments(live)
     live.add_argument("--seconds", type=positive, default=None, help="stop after so long")
     live.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     from ..runtime.log import DecisionLog
+    from ..runtime.settings import RuntimeSettings
     from ..sources.source import open_source
 
     frames = open_source(options.source)
@@ -67,13 +70,17 @@ def run(options: argparse.Namespace) -> int:
     warn_of_scope(options.model)
     writer = DecisionLog(options.log) if options.log else None
     runtime = run_live(frames, book, model=options.model, log=writer,
-                       view=not (options.no_view or viewer), max_s=options.seconds, viewer=viewer)
+                       view=not (options.no_view or viewer), max_s=options.seconds, viewer=viewer,
+                       settings=RuntimeSettings(reuse=reuse_settings(options)))
     stats = runtime.stats()
     total = stats.tick_ms.get("total")
     tick = f", tick p50 {total.p50:.0f} ms, p95 {total.p95:.0f} ms" if total else ""
     dropped = ", ".join(f"{n} {cause}" for cause, n in stats.dropped.items()) or "none"
     print(f"{stats.frames} frames, {stats.ticks} of {stats.groups} groups answered, dropped: "
           f"{dropped}; {stats.decisions} decisions{tick}")
+    if stats.reuse is not None:
+        print(f"reuse: {stats.reuse.share:.0%} of the visual tokens encoded, {stats.still} groups "
+              "stood still")
     if frames.shortfall:
         _complain(f"not all of the video was seen: {frames.shortfall}")
     if writer and writer.missing:
@@ -97,7 +104,8 @@ def make_book(questions: str | None, texts: Sequence[str]) -> QuestionBook:
 
 def run_live(frames: Source, book: QuestionBook, *, model: str = "sim_desk",
              log: DecisionLog | None = None, view: bool = True, max_s: float | None = None,
-             viewer: LocalViewer | None = None) -> Runtime:
+             viewer: LocalViewer | None = None,
+             settings: RuntimeSettings | None = None) -> Runtime:
     """Play a source through the runtime at its own pace until it ends, or is interrupted.
 
     Args:
@@ -107,6 +115,7 @@ def run_live(frames: Source, book: QuestionBook, *, model: str = "sim_desk",
         log: takes every decision, and is closed at the end.
         view: show the picture in a window, where there is a display.
         max_s: stop after so many seconds.
+        settings: of the runtime.
         viewer: page to show it on; it stays after the end of a file, until `max_s` or an interrupt.
 
     Returns:
@@ -133,7 +142,7 @@ def run_live(frames: Source, book: QuestionBook, *, model: str = "sim_desk",
             _complain(message)
 
     runtime = Runtime(load_engine, book, on_decision=display.take, on_error=complain,
-                      head_paths=[resources.share_dir() / "heads"])
+                      head_paths=[resources.share_dir() / "heads"], settings=settings)
     unlisten = runtime.listen(log.write) if log else lambda: None
     runtime.start()
     patience_s = 0.0  # a model that still loads need not be loaded to its end

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .arguments import Commands, at_least, positive
+from .arguments import Commands, at_least, positive, reuse_arguments, reuse_settings
 from .sources import heads_for, warn_of_scope
 
 
 def add(commands: Commands) -> None:
     study = commands.add_parser("study", help="measure a model")
     what = study.add_subparsers(required=True, metavar="WHAT")
-    for part in (_score, _questions, _ladder, _temporal, _baseline, _heads, _mvbench):
+    for part in (_score, _questions, _ladder, _temporal, _baseline, _heads, _mvbench, _reuse):
         part(what)
 
 
@@ -146,6 +146,43 @@ def _mvbench(what: Commands) -> None:
         return _finish(options, result, print_mvbench, plot_mvbench)
 
     mvbench.set_defaults(run=run)
+
+
+def _reuse(what: Commands) -> None:
+    reuse = what.add_parser("reuse", help="how often answers with reuse differ from those without")
+    reuse.add_argument("--scenes", type=at_least(1), default=12,
+                       help="of 20 s, a quarter of them in flicker or with a moving camera "
+                            "[%(default)s]")
+    reuse.add_argument("--seconds", type=positive, default=20.0, help="of a scene [%(default)g]")
+    reuse.add_argument("--seed", type=at_least(0), help="of the first scene [fresh ones]")
+    reuse.add_argument("--modes", type=lambda text: text.split(","), metavar="A,B",
+                       help="only these [all]")
+    reuse.add_argument("--keep", action="store_true",
+                       help="keep the figures with the checkpoint, for diagnostics")
+    reuse.add_argument("--questions", default="desk", metavar="F",
+                       help="shipped set or YAML file [desk]")
+    reuse_arguments(reuse, "pixels")
+    _common(reuse, None, heads=True, figure=False)
+
+    def run(options: argparse.Namespace) -> int:
+        from tqdm import tqdm
+
+        from ..engine.engine import Engine
+        from ..lab.studies.reuse import FIRST_SEED, keep, print_reuse, study_reuse
+
+        engine = Engine.load(options.model)
+        result = study_reuse(
+            engine, options.scenes, settings=reuse_settings(options), questions=options.questions,
+            heads=heads_for(options, engine), names=options.modes, seconds=options.seconds,
+            seed=FIRST_SEED if options.seed is None else options.seed,
+            progress=lambda scenes: tqdm(scenes, total=options.scenes, unit="scene", disable=None))
+        print_reuse(result)
+        _write(options.json, result)
+        if options.keep:
+            print(f"kept in {keep(engine, result)}")
+        return 0
+
+    reuse.set_defaults(run=run)
 
 
 def _common(parser: argparse.ArgumentParser, clips: int | None, *, heads: bool = False,

@@ -9,16 +9,16 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..kinds import KINDS, Kind, plain_kind
 from ..questions import EarlyExit
 from .arrays import Array, evaluate
 from .decoder import Decoder
 from .errors import EngineError, GroupError, QueryError
+from .forks import Forks, forks_of
 from .forward import EMPTY_TREE, NO_EXITS, Exits, Line, check_context, join, run
 from .positions import group_layout, group_span, text_positions
 from .prompt import PromptError, PromptTemplate, QuestionTokens
-from .readout import Query, Readout, early_logits, gathered, margin, read, softmax
-from .state import State
+from .readout import Query, Readout, early_logits, margin, read, softmax
+from .state import ModelState
 from .tree import Tree, build_tree
 from .vision import VisionGroup
 
@@ -29,32 +29,15 @@ TREES_KEPT: Final = 64  # sets of questions whose tree is remembered
 class Questions:
     """A batch of questions, ready to run.
 
-    tokens: of each fork; a question has one, an any_of one for each label. tree: the same, packed.
-    depths: of each fork. forks: of each question, how many, and whether it is an any_of. early: of
-    each question, where it may stop before its depth.
+    tokens, depths: of each fork (see forks.py). tree: the tokens, packed. early: where each fork
+    may stop before its depth.
     """
 
     tokens: tuple[QuestionTokens, ...]
     tree: Tree
     depths: tuple[int, ...]
-    forks: tuple[tuple[int, bool], ...]
+    forks: Forks
     early: tuple[EarlyExit | None, ...]
-
-    @property
-    def owners(self) -> list[int]:
-        """The question of each fork."""
-        return [k for k, (count, _) in enumerate(self.forks) for _ in range(count)]
-
-    def joined(self, readouts: Sequence[Readout]) -> list[Readout]:
-        """Return the readout of each question from those of the forks."""
-        if len(readouts) == len(self.forks) and not any(labels for _, labels in self.forks):
-            return list(readouts)
-        out, at = [], 0
-        for count, labels in self.forks:
-            own = readouts[at : at + count]
-            out.append(gathered(own) if labels else own[0])
-            at += count
-        return out
 
 
 class Asking:
@@ -82,8 +65,9 @@ class Asking:
         self.outer_vision_tokens, self.tokens_per_second = outer_vision_tokens, tokens_per_second
         self.n_layers = decoder.n_layers
         self._templates: dict[str, PromptTemplate] = {}
-        self._questions: dict[tuple, tuple[QuestionTokens, ...]] = {}
+        self._questions: dict[tuple, QuestionTokens] = {}
         self._trees: dict[tuple, Tree] = {}
+        self._counts: dict[tuple, int] = {}  # tokens of an any_of
 
     # ---- asking --------------------------------------------------------------------------------
 
@@ -99,38 +83,25 @@ class Asking:
         return self._templates[media]
 
     def question(self, query: Query, media: str = "video") -> QuestionTokens:
-        """Token ids of a query with one fork: of any kind but any_of; raises QueryError."""
-        forks = self.forks(query, media)
-        if not _kind(query).exclusive:
-            raise QueryError(f"an any_of is asked by {len(forks)} forks: take `forks`")
-        return forks[0]
-
-    def forks(self, query: Query, media: str = "video") -> tuple[QuestionTokens, ...]:
-        """Token ids of a query, remembered: one fork, of an any_of one for each label.
-
-        Raises QueryError.
-        """
+        """Token ids of a query, remembered; raises QueryError. An any_of has `forks`."""
         try:
-            key = (media, _kind(query).name, query.text, tuple(query.options or ()))
+            key = (media, query.text, tuple(query.options or ()))
             known = key in self._questions
         except TypeError as error:
             raise QueryError(f"a question's options are a list of texts: {error}") from error
         if not known:
-            template = self.template(media)
             try:
-                template.check(query.text, query.options)
-                tokens = tuple(
-                    template.question(text, options)
-                    for text, options in _kind(query).forks(query.text, query.options or ())
-                )
+                tokens = self.template(media).question(query.text, query.options)
             except PromptError as error:
                 raise QueryError(str(error)) from error
-            if not tokens:
-                raise QueryError("an any_of needs at least one label")
             if len(self._questions) >= 4096:
                 self._questions.clear()
             self._questions[key] = tokens
         return self._questions[key]
+
+    def forks(self, query: Query, media: str = "video") -> tuple[QuestionTokens, ...]:
+        """Token ids of what a query asks, of an any_of one for each label; raises QueryError."""
+        return tuple(self.question(fork, media) for fork in forks_of([query]).asked)
 
     def tokens(self, query: Query, media: str = "video") -> int:
         """How many tokens a query has, those that all queries share included; raises QueryError.
@@ -140,7 +111,12 @@ class Asking:
         forks = self.forks(query, media)
         if len(forks) == 1:
             return len(forks[0].ids)
-        return len(build_tree([fork.ids for fork in forks]).ids)
+        key = (media, query.text, tuple(query.options))
+        if key not in self._counts:
+            if len(self._counts) >= TREES_KEPT:
+                self._counts.clear()
+            self._counts[key] = len(build_tree([fork.ids for fork in forks]).ids)
+        return self._counts[key]
 
     def questions(
         self, queries: Sequence[Query], max_depth: int | None = None, media: str = "video"
@@ -148,12 +124,9 @@ class Asking:
         """Pack ``queries``; raises QueryError if there is none or one cannot be asked."""
         if not queries:
             raise QueryError("no question was given")
-        for query in queries:
-            # The runtime's questions have what a Query has, and more: they are as good.
-            if not all(hasattr(query, name) for name in ("text", "options", "depth")):
-                raise QueryError(f"a question must be a Query, not {type(query).__name__}")
+        forks = forks_of(queries)
         limit = max_depth or self.n_layers
-        early = tuple(getattr(query, "early", None) for query in queries)
+        early = tuple(getattr(fork, "early", None) for fork in forks.asked)
         for one in early:
             if one and not 1 <= one.depth < limit:
                 raise QueryError(f"an early exit after layer {one.depth}: it must be before the "
@@ -161,24 +134,17 @@ class Asking:
             if one and one.weight is not None and len(one.weight) != self.decoder.hidden:
                 raise QueryError(f"a head of {len(one.weight)} weights reads the state of another "
                                  f"model: this one has {self.decoder.hidden}")
-        forks = [self.forks(query, media) for query in queries]
         depths = tuple(
-            depth
-            for query, one, own in zip(queries, early, forks, strict=True)
-            for depth in [limit if one else self.check_depth(query.depth, limit) or limit]
-            * len(own)
+            limit if one else self.check_depth(fork.depth, limit) or limit
+            for fork, one in zip(forks.asked, early, strict=True)
         )
-        tokens = tuple(fork for own in forks for fork in own)
+        tokens = tuple(self.question(fork, media) for fork in forks.asked)
         key = tuple(tuple(question.ids) for question in tokens)
         if key not in self._trees:
             if len(self._trees) >= TREES_KEPT:
                 self._trees.pop(next(iter(self._trees)))
             self._trees[key] = build_tree(key)
-        counts = tuple(
-            (len(own), not _kind(query).exclusive)
-            for query, own in zip(queries, forks, strict=True)
-        )
-        return Questions(tokens, self._trees[key], depths, counts, early)
+        return Questions(tokens, self._trees[key], depths, forks, early)
 
     def check_depth(self, depth: int | None, limit: int | None = None) -> int | None:
         """Return ``depth`` if it is None or a number of layers there is, else raise QueryError."""
@@ -194,7 +160,7 @@ class Asking:
 
     def run(
         self,
-        state: State,
+        state: ModelState,
         lines: Sequence[Line],
         questions: Questions | None = None,
         *,
@@ -209,15 +175,14 @@ class Asking:
         answers = [question.answer_ids for question in questions.tokens]
         exits, stopped = NO_EXITS, {}  # logits of the forks that stopped early
         if any(questions.early):
-            early = [questions.early[k] for k in questions.owners]
             exits = Exits(
-                tuple(one.depth if one else 0 for one in early),
-                lambda asked, states: self._stopping(questions, early, asked, states, stopped),
+                tuple(one.depth if one else 0 for one in questions.early),
+                lambda asked, states: self._stopping(questions, asked, states, stopped),
             )
         out = run(self.decoder, state, line, questions.tree, questions.depths, exits=exits,
                   trace=hidden)
         readouts = read(self.decoder, out.hidden, answers, out.depths, out.trace, state.arrays())
-        return questions.joined([
+        return questions.forks.joined([
             replace(one, logits=stopped[j], probabilities=softmax(stopped[j]), calibrated=True)
             if j in stopped else one
             for j, one in enumerate(readouts)
@@ -226,7 +191,6 @@ class Asking:
     def _stopping(
         self,
         questions: Questions,
-        early: Sequence[EarlyExit | None],
         asked: list[int],
         states: Array,
         stopped: dict[int, np.ndarray],
@@ -235,10 +199,10 @@ class Asking:
 
         The labels of an any_of stop together or go on together: they share a calibration.
         """
+        early, owners = questions.early, questions.forks.owners
         logits = early_logits(
             self.decoder, states, [questions.tokens[j].answer_ids for j in asked],
             [early[j] for j in asked])
-        owners = questions.owners
         unclear = {owners[j] for j, one in zip(asked, logits) if margin(one) < early[j].margin}
         stopped.update((j, one) for j, one in zip(asked, logits) if owners[j] not in unclear)
         return [owners[j] not in unclear for j in asked]
@@ -273,16 +237,16 @@ class Asking:
             places = group_layout(0, *group.grid, 0) + np.int32(start)
             places[0] += later
             end = start + max(later + 1, *group.grid)
-            return Line(
-                ids, places, [(0, group.features, group.deep)], max(0, end - position)
-            )
-        before = len(ids) - group.n_tokens - 1
-        return Line(
-            ids,
-            group_layout(before, *group.grid) + np.int32(position),
-            [(before, group.features, group.deep)],
-            group_span(before, *group.grid),
-        )
+            before, advance = 0, max(0, end - position)
+        else:
+            before = len(ids) - group.n_tokens - 1
+            places = group_layout(before, *group.grid) + np.int32(position)
+            advance = group_span(before, *group.grid)
+        if group.kept is not None:
+            after = before + group.grid[0] * group.grid[1]
+            rest = np.arange(after, places.shape[1])
+            places = places[:, np.concatenate([np.arange(before), before + group.kept, rest])]
+        return Line(ids, places, [(before, group.features, group.deep)], advance)
 
     def check_groups(self, groups: Sequence[VisionGroup]) -> None:
         """Raise GroupError unless the groups are this model's and of one frame size."""
@@ -300,9 +264,9 @@ class Asking:
                     f"{groups[0].grid[0]} x {groups[0].grid[1]}: the frame size changed"
                 )
 
-    def check_room(self, lines: Sequence[Line], state: State | None = None) -> None:
+    def check_room(self, lines: Sequence[Line], state: ModelState | None = None) -> None:
         """Raise ContextError if the lines do not fit the model's context."""
-        state = state or State([])
+        state = state or ModelState([])
         check_context(self.decoder, state, sum(len(line) for line in lines), EMPTY_TREE.longest)
 
 
@@ -337,11 +301,3 @@ class Prefix:
             raise
         self._lines = []
         return out
-
-
-def _kind(query: Query) -> Kind:
-    """Return the kind of a query, or of a runtime's question. Raises QueryError."""
-    name = getattr(query, "kind", "") or plain_kind(query.options)
-    if name not in KINDS:
-        raise QueryError(f"a question's kind is one of {', '.join(KINDS)}, not {name!r}")
-    return KINDS[name]

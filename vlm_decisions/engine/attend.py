@@ -68,7 +68,8 @@ class FullAttention:
             q, gate = self._queries(x, layout.cos, layout.sin)
             parts = []
             if line:
-                parts.append(self._dense(q[:line], keys, values, layout.causal(line), layout))
+                mask = layout.causal(line)
+                parts.append(self._dense(q[:line], keys, values, mask, layout.padded))
             if layout.n_leaf:
                 leaf = (q[line:], k[line:], v[line:], keys, values, layout)
                 few = layout.n_leaf <= (FEW if layout.xp is np else keys.shape[1])
@@ -78,6 +79,32 @@ class FullAttention:
         if gate is not None:
             out = fastmath.gated(out, gate.reshape(out.shape))
         return m.o_proj(out)
+
+    def insert(
+        self,
+        x: Array,
+        cos: Array,
+        sin: Array,
+        index: Array,
+        keys: Array,
+        values: Array,
+        mask: Array,
+        *,
+        last: bool = False,
+    ) -> Array | None:
+        """Put the keys and values of x (C, D) at ``index`` among others', and attend to all.
+
+        keys, values: (kv, T, dim), changed in place. mask: (C, T). last: only put them there.
+        """
+        m, n = self.module, x.shape[0]
+        k = self.k_norm(m.k_proj(x).reshape(n, self.n_kv, -1))
+        keys[:, index] = rotate(k, cos, sin).transpose(1, 0, 2)
+        values[:, index] = m.v_proj(x).reshape(n, self.n_kv, -1).transpose(1, 0, 2)
+        if last:
+            return None
+        q, gate = self._queries(x, cos, sin)
+        out = self._dense(q, keys, values, mask, {}).reshape(n, -1)
+        return m.o_proj(out if gate is None else fastmath.gated(out, gate.reshape(out.shape)))
 
     def _queries(
         self, x: Array, cos: Array, sin: Array
@@ -89,16 +116,19 @@ class FullAttention:
         return rotate(self.q_norm(q), cos, sin), gate
 
     def _dense(
-        self, q: Array, keys: Array, values: Array, mask: Array, layout: Layout
+        self, q: Array, keys: Array, values: Array, mask: Array, padded: dict
     ) -> Array:
-        """Attention of q (n, heads, dim) to keys (kv, T, dim); mask: (n, C), of the last C keys."""
+        """Attention of q (n, heads, dim) to keys (kv, T, dim); mask: (n, C), of the last C keys.
+
+        padded: keeps masks that were made as wide as the keys.
+        """
         n, total = q.shape[0], keys.shape[1]
         if not fastmath.ON_CPU:
             key = (id(mask), total, q.dtype)  # the layout keeps its masks
-            if key not in layout.padded:
+            if key not in padded:
                 wider = mx.pad(mask, [(0, 0), (total - mask.shape[1], 0)])
-                layout.padded[key] = wider.astype(q.dtype)
-            mask = layout.padded[key]
+                padded[key] = wider.astype(q.dtype)
+            mask = padded[key]
             out = mx.fast.scaled_dot_product_attention(
                 q[None].transpose(0, 2, 1, 3), keys[None], values[None], scale=self.scale, mask=mask
             )
@@ -126,7 +156,7 @@ class FullAttention:
         """Return the leaf tokens' outputs, (n_leaf, heads, dim), all of them in one softmax."""
         keys = joined([keys, k.transpose(1, 0, 2)], axis=1)
         values = joined([values, v.transpose(1, 0, 2)], axis=1)
-        return self._dense(q, keys, values, layout.fold(), layout)
+        return self._dense(q, keys, values, layout.fold(), layout.padded)
 
     def _wide(
         self, q: Array, k: Array, v: Array, keys: Array, values: Array

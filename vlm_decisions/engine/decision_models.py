@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol
 import mlx.core as mx
 import numpy as np
 
+from ..kinds import plain_kind
 from .errors import CheckpointError, ContextError, QueryError
 from .prompt import clean, plain_tokenizer
 
@@ -218,7 +219,7 @@ def typed(query: Any) -> dict[str, Any]:
     if getattr(query, "depth", None) is not None:
         raise QueryError("a decision model answers from its last layer: it has no depth to choose")
     text, options = clean(query.text), [clean(option) for option in query.options or ()]
-    kind = getattr(query, "kind", "choice" if options else "yes_no")
+    kind = getattr(query, "kind", "") or plain_kind(options)
     if not text:
         raise QueryError("the question is empty")
     if kind == "yes_no":

@@ -13,7 +13,7 @@ import numpy as np
 from .arrays import Array, cast, module_of, wide
 from .layout import Layout, Want
 from .positions import Rotary
-from .state import DeltaState, KVState, State
+from .state import DeltaState, KVState, ModelState
 
 
 class Mixer(Protocol):
@@ -66,7 +66,7 @@ class Decoder:
         self.max_tokens = language.args.max_position_embeddings
         self.tied = language.args.tie_word_embeddings
         self.dtype = language.model.norm.weight.dtype
-        self.shapes = State([layer.mixer.fresh() for layer in self.layers])
+        self.shapes = ModelState([layer.mixer.fresh() for layer in self.layers])
         self.hidden = language.args.hidden_size
         self.vocab = language.args.vocab_size
 
@@ -75,9 +75,9 @@ class Decoder:
         """Layers of the full depth."""
         return len(self.layers)
 
-    def fresh_state(self, n_layers: int | None = None) -> State:
+    def fresh_state(self, n_layers: int | None = None) -> ModelState:
         """Return an empty state for the first ``n_layers`` layers (None: all)."""
-        return State([type(layer)() for layer in self.shapes.layers[:n_layers]])
+        return ModelState([type(layer)() for layer in self.shapes.layers[:n_layers]])
 
     def embed(self, ids: np.ndarray) -> Array:
         """Embeddings float32 (L, D) of token ids (L,)."""

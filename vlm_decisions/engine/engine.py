@@ -11,6 +11,7 @@ from typing import Final
 import mlx.core as mx
 import numpy as np
 
+from ..reuse import ReuseSettings, read_measured
 from . import allocator, blas, fastmath, numpy_modules
 from . import checkpoint as checkpoints
 from .asking import Asking, Prefix, Questions
@@ -19,6 +20,7 @@ from .families import as_it_is
 from .pixels import check_frame, read_settings
 from .prompt import PromptError
 from .readout import Query, Readout
+from .reusing import ReusingEncoder
 from .self_check import SelfCheck
 from .self_check import self_check as check_engine
 from .stream import Stream
@@ -39,7 +41,8 @@ class Engine(Asking):
     it computes in), device ("cpu" or "gpu"). remarks: sentences that a user should read: what was
     assumed, what makes it slow. tick_s: seconds that a group with three questions took when it
     was warmed up, None where it was not: a model for which this exceeds the time between two
-    groups cannot keep up. checked: the last self-check.
+    groups cannot keep up. checked: the last self-check. reuse_measured: what the study of reuse
+    found with this checkpoint, None where it was not kept.
     """
 
     n_frames = 2  # of a group, that it sees
@@ -90,6 +93,7 @@ class Engine(Asking):
         self.device = "cpu" if mx.default_device() == mx.cpu else "gpu"
         self.tick_s: float | None = None
         self.checked: SelfCheck | None = None
+        self.reuse_measured = read_measured(checkpoint.folder, checkpoint.fingerprint)
         self.remarks = list(checkpoint.remarks)
         if not self.settings.source:
             self.remarks.append(
@@ -186,6 +190,18 @@ class Engine(Asking):
         if pixel_budget is None:
             return self.vision.encode(groups)
         return self.vision.encode(groups, replace(self.settings, pixel_budget=pixel_budget))
+
+    def reusing(
+        self, settings: ReuseSettings, *, pixel_budget: int | None = None
+    ) -> ReusingEncoder:
+        """Return an encoder for the groups of one stream that encodes only what changed.
+
+        pixel_budget: most pixels of a frame (None: the engine's).
+        """
+        pixels = self.settings
+        if pixel_budget is not None:
+            pixels = replace(pixels, pixel_budget=pixel_budget)
+        return ReusingEncoder(self.vision, settings, pixels)
 
     def stream(
         self,

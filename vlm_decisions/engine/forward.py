@@ -19,7 +19,7 @@ from .decoder import Decoder
 from .errors import ContextError, StateError
 from .layout import Want, make_layout
 from .positions import text_positions
-from .state import State
+from .state import ModelState
 from .tree import Tree, build_tree
 
 EMPTY_TREE: Final = build_tree([])
@@ -98,7 +98,7 @@ def join(lines: Sequence[Line]) -> Line:
     )
 
 
-def check_context(decoder: Decoder, state: State, n_line: int, longest: int) -> None:
+def check_context(decoder: Decoder, state: ModelState, n_line: int, longest: int) -> None:
     """Raise ContextError if the state with so many more tokens exceeds the model's context."""
     total = state.length + n_line + longest
     if total > decoder.max_tokens:
@@ -110,7 +110,7 @@ def check_context(decoder: Decoder, state: State, n_line: int, longest: int) -> 
 
 def run(
     decoder: Decoder,
-    state: State,
+    state: ModelState,
     line: Line = EMPTY_LINE,
     tree: Tree = EMPTY_TREE,
     depths: Sequence[int] = (),
@@ -133,7 +133,7 @@ def run(
     after_line = state.next_position + line.advance
     positions = np.concatenate([line.positions, text_positions(after_line, tree.offsets)], axis=1)
     cos, sin = decoder.rotary(positions)
-    h = _embed(decoder, line, tree)
+    h = embed(decoder, line, tree)
     commit = len(line)
     xp = module_of(h)
     layout = make_layout(tree, state.length, commit, cos, sin, xp)
@@ -196,7 +196,8 @@ def run(
     )
 
 
-def _embed(decoder: Decoder, line: Line, tree: Tree) -> Array:
+def embed(decoder: Decoder, line: Line, tree: Tree = EMPTY_TREE) -> Array:
+    """Embeddings float32 (M, D) of a line, visual features in their place, and of a tree."""
     ids = np.concatenate([line.ids, tree.ids]).astype(np.int32)
     is_text = np.ones(len(ids), dtype=bool)
     for at, block, _ in line.features:

@@ -11,22 +11,24 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 from mlx.utils import tree_flatten, tree_map
 
+from ..reuse import ReuseSettings
 from . import allocator
 from . import checkpoint as checkpoints
 from .decision_models import FAMILIES, DecisionModel, Seen, logits
 from .errors import CheckpointError, GroupError, ModeError, QueryError
+from .forks import forks_of
 from .json_object import read_json
 from .packing import unpack_modules
 from .pixels import check_frame
 from .readout import Query, Readout
-from .stream import TimedGroup
+from .stream import StreamGroup
 from .weights import list_tensors
 
 MODES: Final = ("image",)
@@ -136,9 +138,16 @@ class ImageEngine:
         """Encode several groups, one by one."""
         return [self.encode(frames, pixel_budget=pixel_budget) for frames in groups]
 
+    def reusing(self, settings: ReuseSettings, **more: Any) -> NoReturn:
+        """Refuse: raises ModeError."""
+        raise ModeError(
+            f"{self.name!r} is a decision model ({self.family}), whose vision is encoded anew for "
+            "each image: reuse must be off"
+        )
+
     def tokens(self, query: Any) -> int:
         """Return how many tokens a question has; raises QueryError."""
-        return self._decisions.tokens(query)
+        return sum(self._decisions.tokens(fork) for fork in forks_of([query]).asked)
 
     def ask(self, group: ImageGroup, queries: Sequence[Any]) -> list[Readout]:
         """Answer ``queries`` about an image, in one pass; raises QueryError, GroupError."""
@@ -146,8 +155,9 @@ class ImageEngine:
             raise QueryError("no question was given")
         if not isinstance(group, ImageGroup) or group.source != self.fingerprint:
             raise GroupError(f"the image was not encoded by this model, {self.fingerprint}")
-        answers = self._decisions.ask(group.seen, queries)
-        return [Readout(one, logits(one), self.depth) for one in answers]
+        forks = forks_of(queries)
+        answers = self._decisions.ask(group.seen, forks.asked)
+        return forks.joined([Readout(one, logits(one), self.depth) for one in answers])
 
     def stream(self, window_groups: int = 1, mode: str = "image") -> ImageStream:
         """Start a stream of one image; raises ModeError for what such a model cannot do."""
@@ -164,14 +174,14 @@ class ImageStream:
     """The newest image; see engine_protocol.StreamLike."""
 
     engine: ImageEngine
-    history: tuple[TimedGroup, ...] = field(default=())
+    history: tuple[StreamGroup, ...] = field(default=())
 
     def append(self, group: ImageGroup, stamps_ns: tuple[int, int]) -> None:
         """Take the newest image in the place of the one before."""
         newest_ns = stamps_ns[1]
         if self.history and newest_ns <= self.history[-1].t_end_ns:
             raise GroupError(f"the image at {newest_ns} ns does not come after the one before it")
-        self.history = (TimedGroup(group, newest_ns, newest_ns),)
+        self.history = (StreamGroup(group, newest_ns, newest_ns),)
 
     def ask(self, queries: Sequence[Any]) -> list[Readout]:
         """Answer ``queries`` about the newest image."""

@@ -59,7 +59,7 @@ class LayerNorm:
         return rms_norm(x, self.weight, self.eps) + self.bias
 
 
-class Table:
+class EmbeddingTable:
     """An embedding."""
 
     def __init__(self, weight: mx.array) -> None:
@@ -83,7 +83,7 @@ def in_numpy(module: Any) -> Any:
     if isinstance(module, nn.LayerNorm):
         return LayerNorm(module.weight, module.bias, module.eps)
     if isinstance(module, nn.Embedding):
-        return Table(module.weight)
+        return EmbeddingTable(module.weight)
     if isinstance(module, list):
         return [in_numpy(one) for one in module]
     if isinstance(module, mx.array):

@@ -234,19 +234,31 @@ def patches(
     frames: two uint8 (H, W, 3) RGB arrays. Returns float32 (h*w, 3*2*patch*patch) with the
     merged token's patches side by side, and the patch grid (h, w). Raises FrameError.
     """
+    return cut(resized(frames, settings), settings)
+
+
+def resized(frames: Sequence[np.ndarray], settings: PixelSettings) -> np.ndarray:
+    """Two frames at the size the model sees them, uint8 (2, height, width, 3).
+
+    frames: two uint8 (H, W, 3) RGB arrays. Raises FrameError.
+    """
     if len(frames) != settings.temporal:
         raise FrameError(f"a group has {settings.temporal} frames, not {len(frames)}")
     first, second = (check_frame(frame) for frame in frames)
     if first.shape != second.shape:
         raise FrameError(f"the frames of a group differ in size: {first.shape}, {second.shape}")
     height, width = settings.target_size(*first.shape[:2])
-    pair = np.stack(_resized(first, second, height, width))
+    return np.stack(_resized(first, second, height, width))
+
+
+def cut(pair: np.ndarray, settings: PixelSettings) -> tuple[np.ndarray, tuple[int, int]]:
+    """Patches of two resized frames, and the patch grid, as ``patches`` gives them."""
     p, m = settings.patch, settings.merge
-    h, w = height // p, width // p
-    cut = pair.reshape(2, h // m, m, p, w // m, m, p, 3)
+    h, w = pair.shape[1] // p, pair.shape[2] // p
+    tiles = pair.reshape(2, h // m, m, p, w // m, m, p, 3)
     # -> (h/m, w/m, m, m, channel, time, p, p), while still bytes
-    cut = np.ascontiguousarray(cut.transpose(1, 4, 2, 5, 7, 0, 3, 6)).reshape(h * w, 3, -1)
-    out = np.empty(cut.shape, dtype=np.float32)
+    tiles = np.ascontiguousarray(tiles.transpose(1, 4, 2, 5, 7, 0, 3, 6)).reshape(h * w, 3, -1)
+    out = np.empty(tiles.shape, dtype=np.float32)
     for channel in range(3):
-        np.take(settings.table[channel], cut[:, channel], out=out[:, channel], mode="clip")
+        np.take(settings.table[channel], tiles[:, channel], out=out[:, channel], mode="clip")
     return out.reshape(h * w, -1), (h, w)

@@ -24,7 +24,7 @@ from .readout import Query, Readout, softmax
 
 
 @dataclass(frozen=True)
-class Seen:
+class PlainFeatures:
     """What a vision tower's own forward gives for some groups.
 
     features: (T, D). deep: the same for each deepstack layer. grid: groups, and the rows and
@@ -60,7 +60,7 @@ def see(
     groups: Sequence[Sequence[np.ndarray]],
     *,
     wide: bool = False,
-) -> Seen:
+) -> PlainFeatures:
     """Features of groups of two frames, by the vision tower's own forward."""
     cut = [patches(group, settings) for group in groups]
     grid = (len(groups), *cut[0][1])
@@ -70,13 +70,13 @@ def see(
         out = tower(pixels.astype(tower.patch_embed.proj.weight.dtype), mx.array([grid]))
         mx.eval(out)
     features, deep = out if isinstance(out, tuple) else (out, [])
-    return Seen(features, deep, grid)
+    return PlainFeatures(features, deep, grid)
 
 
 def forward(
     asking: Asking,
     model: Any,
-    seen: Seen,
+    seen: PlainFeatures,
     times_s: Sequence[float],
     query: Query,
     media: str = "video",

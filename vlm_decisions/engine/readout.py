@@ -109,17 +109,3 @@ def margin(logits: np.ndarray) -> float:
     """Return by how much the highest logit leads the next."""
     second, first = np.sort(logits)[-2:]
     return float(first - second)
-
-
-def gathered(labels: Sequence[Readout]) -> Readout:
-    """Return the readout of an any_of from those of its labels, each a yes/no question."""
-    hidden = None
-    if labels[0].hidden is not None:
-        hidden = np.stack([one.hidden for one in labels])
-    return Readout(
-        np.array([one.p for one in labels]),
-        np.stack([one.logits for one in labels]),
-        max(one.depth for one in labels),
-        hidden,
-        all(one.calibrated for one in labels),
-    )

@@ -58,7 +58,7 @@ class DeltaState:
 
 
 @dataclass
-class State:
+class ModelState:
     """All layers' states after ``length`` tokens; the next text token stands at ``next_position``.
 
     ``layers`` holds one entry per layer that is kept (an early-exit stream keeps fewer).
@@ -85,7 +85,7 @@ class State:
         """Bytes held by the state's arrays."""
         return sum(array.nbytes for array in self.arrays())
 
-    def check(self, fresh: State) -> None:
+    def check(self, fresh: ModelState) -> None:
         """Raise StateError unless the arrays have the shapes that ``fresh``'s model gives them.
 
         fresh: an empty state whose arrays are allocated (its shapes are the model's).

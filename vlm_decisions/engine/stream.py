@@ -20,7 +20,7 @@ import mlx.core as mx
 from .asking import Asking
 from .errors import EngineError, GroupError, ModeError
 from .readout import Query, Readout
-from .state import State
+from .state import ModelState
 from .vision import VisionGroup
 
 MODES: Final = ("stream", "window")
@@ -29,14 +29,14 @@ FIRST_S: Final = 0.1  # stated time of a first group that is given a late one, a
 NS: Final = 1_000_000_000
 
 
-class TimedGroup(NamedTuple):
+class StreamGroup(NamedTuple):
     """An encoded group and the stamps of its two frames, ns (equal where only a time is known)."""
 
     group: VisionGroup
     t_start_ns: int
     t_end_ns: int
 
-    def after_s(self, other: TimedGroup) -> float:
+    def after_s(self, other: StreamGroup) -> float:
         """Seconds from the other group's mean time to this one's."""
         doubled = self.t_start_ns + self.t_end_ns - other.t_start_ns - other.t_end_ns
         return doubled / (2 * NS)
@@ -46,8 +46,8 @@ class TimedGroup(NamedTuple):
 class _Track:
     """A state and the groups that are, or are yet to be, in it."""
 
-    state: State
-    groups: list[TimedGroup] = field(default_factory=list)
+    state: ModelState
+    groups: list[StreamGroup] = field(default_factory=list)
     done: int = 0  # how many of the groups the state holds
 
 
@@ -96,7 +96,7 @@ class Stream:
         return tuple(timed.group for timed in self._main.groups)
 
     @property
-    def history(self) -> tuple[TimedGroup, ...]:
+    def history(self) -> tuple[StreamGroup, ...]:
         """Those groups with their stamps, oldest first."""
         return tuple(self._main.groups)
 
@@ -109,7 +109,7 @@ class Stream:
         return tuple(self._time_s(self._main, timed) for timed in self._main.groups)
 
     @property
-    def state(self) -> State:
+    def state(self) -> ModelState:
         """The running state (without groups that still wait)."""
         return self._main.state
 
@@ -194,10 +194,10 @@ class Stream:
 
     # ---- inside --------------------------------------------------------------------------------
 
-    def _track(self, groups: list[TimedGroup]) -> _Track:
+    def _track(self, groups: list[StreamGroup]) -> _Track:
         return _Track(self.engine.decoder.fresh_state(self.depth), list(groups))
 
-    def _time_s(self, track: _Track, timed: TimedGroup) -> float:
+    def _time_s(self, track: _Track, timed: StreamGroup) -> float:
         first = track.groups[0] if track.groups else timed
         return timed.after_s(first) + self._first_s
 
@@ -242,14 +242,14 @@ class Stream:
             mx.clear_cache()
 
 
-def _timed(group: VisionGroup, time: float | tuple[int, int]) -> tuple[TimedGroup, float]:
+def _timed(group: VisionGroup, time: float | tuple[int, int]) -> tuple[StreamGroup, float]:
     """Return the group with its stamps, and its stated time if it is a stream's first."""
     if isinstance(time, tuple):
         start_ns, end_ns = time
         if start_ns > end_ns:
             raise GroupError(f"a group's stamps must be in order, not {time}")
-        return TimedGroup(group, start_ns, end_ns), (end_ns - start_ns) / (2 * NS)
+        return StreamGroup(group, start_ns, end_ns), (end_ns - start_ns) / (2 * NS)
     if not math.isfinite(time) or time < 0:
         raise GroupError(f"a group's time must be finite and not negative, not {time!r} s")
     stamp_ns = round(time * NS)
-    return TimedGroup(group, stamp_ns, stamp_ns), time if time <= 1.0 else FIRST_S
+    return StreamGroup(group, stamp_ns, stamp_ns), time if time <= 1.0 else FIRST_S

@@ -8,7 +8,7 @@ kept per grid; mlx-vlm recomputes them in Python lists for each call.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import mlx.core as mx
@@ -20,7 +20,7 @@ from .arrays import Array, cast, contiguous, evaluate, module_of, wide
 from .attend import rotate
 from .errors import FrameError
 from .layout import HIDDEN
-from .pixels import PixelSettings, patches
+from .pixels import PixelSettings, cut, resized
 
 View = Callable[[Any], Any]  # a module as it is, or what it is in NumPy
 
@@ -32,6 +32,9 @@ class VisionGroup:
     features: (T, D) visual tokens for the language model. mean, max: float32 (D,) over the tokens.
     grid: (rows, columns) of visual tokens, T = rows * columns. deep: features (T, D) added after
     early layers (Qwen3-VL's deepstack). source: fingerprint of the model that made it.
+    encoded: share of the tokens that were encoded from this group's own pixels; the others' are
+    those of an older group. why: what made it so, of reuse.REASONS; "" where nothing is reused.
+    kept: int (T,), which tokens of the grid there are; None: all.
     """
 
     features: mx.array
@@ -40,11 +43,14 @@ class VisionGroup:
     grid: tuple[int, int]
     deep: tuple[mx.array, ...] = ()
     source: str = ""
+    encoded: float = 1.0
+    why: str = ""
+    kept: np.ndarray | None = None
 
     @property
     def n_tokens(self) -> int:
         """Visual tokens of the group."""
-        return self.grid[0] * self.grid[1]
+        return self.grid[0] * self.grid[1] if self.kept is None else len(self.kept)
 
 
 @dataclass(frozen=True)
@@ -52,6 +58,38 @@ class _Tables:
     position: Array  # (N, D) learned position embeddings, interpolated
     cos: Array  # (N, head dim / 2)
     sin: Array
+
+    def of(self, rows: Array | None) -> _Tables:
+        """Return the tables of some patches (None: all)."""
+        if rows is None:
+            return self
+        position = self.position[rows] if self.position.size else self.position
+        return _Tables(position, self.cos[rows], self.sin[rows])
+
+
+@dataclass
+class Kept:
+    """Keys and values (1, heads, N, dim) of each layer for the N patches of one picture.
+
+    A pass over some tokens puts theirs in place and attends to all.
+    """
+
+    keys: list[Array] = field(default_factory=list)
+    values: list[Array] = field(default_factory=list)
+
+    def put(self, layer: int, rows: Array | None, k: Array, v: Array) -> tuple[Array, Array]:
+        """Keep what a layer computed of the patches ``rows`` (None: all); return all patches'."""
+        if rows is None:
+            self.keys.append(contiguous(k))
+            self.values.append(contiguous(v))
+            return k, v
+        self.keys[layer][:, :, rows] = k
+        self.values[layer][:, :, rows] = v
+        return self.keys[layer], self.values[layer]
+
+    def arrays(self) -> list[Array]:
+        """Every array, to evaluate them together."""
+        return [*self.keys, *self.values]
 
 
 class VisionEncoder:
@@ -76,38 +114,77 @@ class VisionEncoder:
         """
         if not groups:
             return []
-        settings = settings or self.settings
-        cut = [patches(group, settings) for group in groups]
-        grid = cut[0][1]
-        if any(other != grid for _, other in cut):
+        pairs = [resized(group, settings or self.settings) for group in groups]
+        if any(pair.shape != pairs[0].shape for pair in pairs):
             raise FrameError("groups of one batch must have frames of one size")
-        pixels = self.xp.asarray(np.stack([pixels for pixels, _ in cut]))
-        features, deep = self.run(pixels, grid)
-        mean, most = wide(features).mean(axis=1), wide(features).max(axis=1)
-        evaluate(features, *deep, mean, most)
-        merge = self.settings.merge
-        merged = (grid[0] // merge, grid[1] // merge)
+        features, deep, grid = self.see(pairs)
         return [
-            VisionGroup(
-                mx.asarray(features[i]),
-                np.array(mean[i]),
-                np.array(most[i]),
-                merged,
-                tuple(mx.asarray(level[i]) for level in deep),
-                self.source,
-            )
+            self.group(features[i], tuple(level[i] for level in deep), grid)
             for i in range(len(groups))
         ]
 
-    def run(self, pixels: Array, grid: tuple[int, int]) -> tuple[Array, list[Array]]:
-        """Patches (B, h*w, P) to features (B, T, D) and the deepstack features (B, T, D) each."""
-        tower, tables = self.tower, self.tables(grid)
+    def see(
+        self,
+        pairs: Sequence[np.ndarray],
+        kept: Kept | None = None,
+        tokens: np.ndarray | None = None,
+    ) -> tuple[Array, list[Array], tuple[int, int]]:
+        """Encode resized pairs of frames, uint8 (2, H, W, 3), or ``tokens`` of one.
+
+        Returns features (B, T, D), the deepstack features, and the grid of visual tokens. kept:
+        takes up the one pair's keys and values, or gives those of the tokens that are not encoded.
+        """
+        tiles = [cut(pair, self.settings) for pair in pairs]
+        h, w = tiles[0][1]
+        pixels = np.stack([one for one, _ in tiles])
+        if tokens is not None:
+            pixels = pixels[:, self._patches(tokens)]
+        features, deep = self.run(self.xp.asarray(pixels), (h, w), kept, tokens)
+        evaluate(features, *deep, *(kept.arrays() if kept else ()))
+        return features, deep, (h // self.settings.merge, w // self.settings.merge)
+
+    def group(
+        self,
+        features: Array,
+        deep: Sequence[Array],
+        grid: tuple[int, int],
+        kept: np.ndarray | None = None,
+    ) -> VisionGroup:
+        """Return features (T, D) and deepstack features as a group; kept: see VisionGroup."""
+        mean, most = wide(features).mean(axis=0), wide(features).max(axis=0)
+        evaluate(mean, most)
+        return VisionGroup(
+            mx.asarray(features),
+            np.array(mean),
+            np.array(most),
+            grid,
+            tuple(mx.asarray(level) for level in deep),
+            self.source,
+            kept=kept,
+        )
+
+    def run(
+        self,
+        pixels: Array,
+        grid: tuple[int, int],
+        kept: Kept | None = None,
+        tokens: np.ndarray | None = None,
+    ) -> tuple[Array, list[Array]]:
+        """Patches (B, h*w, P) to features (B, T, D) and the deepstack features (B, T, D) each.
+
+        tokens: the patches are those of these tokens only, and ``kept`` knows the others' keys and
+        values. Without tokens, ``kept`` is given all; without ``kept``, the others do not exist.
+        """
+        tower = self.tower
+        rows = None if tokens is None else self.xp.asarray(self._patches(tokens))
+        tables = self.tables(grid).of(rows)
         h = cast(pixels, self.dtype) @ self._patch + tower.patch_embed.proj.bias
         # The residual stream is float32, as the language model's.
         h = wide(h) + tables.position
         deep = []
         for i, block in enumerate(tower.blocks):
-            h = h + self._attend(block.attn, cast(block.norm1(h), self.dtype), tables)
+            x = cast(block.norm1(h), self.dtype)
+            h = h + self._attend(block.attn, x, tables, None, (kept, i, rows))
             m, x = block.mlp, cast(block.norm2(h), self.dtype)
             h = h + m.linear_fc2(fastmath.gelu_tanh(m.linear_fc1(x)))
             if i in tower.deepstack_visual_indexes:
@@ -126,12 +203,28 @@ class VisionEncoder:
             self._tables[grid] = _Tables(*(self.xp.asarray(one) for one in made))
         return self._tables[grid]
 
-    def _attend(self, attn: Any, x: Array, tables: _Tables, mask: Array | None = None) -> Array:
+    def _patches(self, tokens: np.ndarray) -> np.ndarray:
+        """Patches of tokens, in the order of the patches that ``cut`` gives."""
+        unit = self.settings.merge**2
+        return (np.asarray(tokens)[:, None] * unit + np.arange(unit)).reshape(-1)
+
+    def _attend(
+        self,
+        attn: Any,
+        x: Array,
+        tables: _Tables,
+        mask: Array | None,
+        keep: tuple[Kept | None, int, Array | None],
+    ) -> Array:
+        """Attention of x (B, n, D); keep: where keys and values are kept, for which layer, rows."""
         b, n, _ = x.shape
         qkv = attn.qkv(x).reshape(b, n, 3, attn.num_heads, -1)
         q, k, v = (qkv[:, :, i] for i in range(3))
         q, k = (rotate(a, tables.cos, tables.sin).transpose(0, 2, 1, 3) for a in (q, k))
         v = v.transpose(0, 2, 1, 3)
+        kept, layer, rows = keep
+        if kept is not None:
+            k, v = kept.put(layer, rows, k, v)
         if self.xp is np:
             weight = fastmath.softmax((q * attn.scale) @ k.swapaxes(2, 3), mask)
             out = weight @ v
@@ -175,22 +268,39 @@ class WindowedEncoder(VisionEncoder):
         super().__init__(tower, settings, source, view)
         self._windows: dict[tuple[int, int], _Windows] = {}
 
-    def run(self, pixels: Array, grid: tuple[int, int]) -> tuple[Array, list[Array]]:
-        """Patches (B, h*w, P) to features (B, T, D); there are no deepstack features."""
-        tower, tables, windows = self.tower, self.tables(grid), self.windows(grid)
+    def run(
+        self,
+        pixels: Array,
+        grid: tuple[int, int],
+        kept: Kept | None = None,
+        tokens: np.ndarray | None = None,
+    ) -> tuple[Array, list[Array]]:
+        """Patches (B, h*w, P) to features (B, T, D); there are no deepstack features.
+
+        The pass, and what is kept, is in the windows' order.
+        """
+        tower, windows = self.tower, self.windows(grid)
         b, n, _ = pixels.shape
         unit = self.settings.merge**2
         h = wide(cast(pixels, self.dtype) @ self._patch)
-        h = h.reshape(b, n // unit, unit, -1)[:, windows.order].reshape(b, n, -1)
+        rows = None
+        if tokens is None:
+            h = h.reshape(b, n // unit, unit, -1)[:, windows.order].reshape(b, n, -1)
+        else:
+            rows = self.xp.asarray(self._patches(np.array(windows.back)[tokens]))
+        tables, hidden = self.tables(grid).of(rows), windows.mask
+        if rows is not None:
+            hidden = hidden[rows] if kept else hidden[rows][:, rows]
         for i, block in enumerate(tower.blocks):
-            mask = None if i in tower.fullatt_block_indexes else windows.mask
-            h = h + self._attend(block.attn, cast(block.norm1(h), self.dtype), tables, mask)
+            mask = None if i in tower.fullatt_block_indexes else hidden
+            x = cast(block.norm1(h), self.dtype)
+            h = h + self._attend(block.attn, x, tables, mask, (kept, i, rows))
             m, x = block.mlp, cast(block.norm2(h), self.dtype)
             h = h + m.down_proj(fastmath.swiglu(m.gate_proj(x), m.up_proj(x)))
         merger = tower.merger
         x = cast(merger.ln_q(h), self.dtype).reshape(b, n // unit, -1)
         x = merger.mlp[2](fastmath.gelu(merger.mlp[0](x)))
-        return x[:, windows.back], []
+        return (x[:, windows.back] if tokens is None else x), []
 
     def tables(self, grid: tuple[int, int]) -> _Tables:
         """Return the rotary tables of one patch grid (h, w), in the windows' order."""

@@ -21,7 +21,10 @@ from rclpy.node import Node
 from rclpy.qos import QoSDurabilityPolicy, QoSProfile, QoSReliabilityPolicy
 from rclpy.time import Time
 
+from vlm_decisions.decision import label_name
+from vlm_decisions.kinds import KindError, kind_of, plain_kind
 from vlm_decisions.msg import Decision
+from vlm_decisions.questions import Question
 from vlm_decisions.srv import Ask
 from vlm_decisions.texts import is_visible, normal
 
@@ -70,18 +73,20 @@ class Newest:
 class AnswerIs(py_trees.behaviour.Behaviour):
     """Condition: the answer to a question is `answer` (or one of several) with evidence of now.
 
-    SUCCESS if it is, with a probability of that answer of at least `min_p`; FAILURE if it is
-    another. Where nothing is known (no decision, unknown, evidence older than `max_age_s`) it is
-    `when_lapsed`: FAILURE, or RUNNING to wait. `feedback_message` says which.
+    With `label`, the answer is that of one label of an any_of. SUCCESS if it is, with a probability
+    of that answer of at least `min_p`; FAILURE if it is another. Where nothing is known (no
+    decision, unknown, evidence older than `max_age_s`) it is `when_lapsed`: FAILURE, or RUNNING to
+    wait. `feedback_message` says which.
     """
 
     def __init__(
         self, name: str, question: str, answer: str | Iterable[str] = Decision.YES, *,
-        min_p: float = 0.0, max_age_s: float = 1.0, when_lapsed: Status = Status.FAILURE,
-        server: str = SERVER,
+        label: str | None = None, min_p: float = 0.0, max_age_s: float = 1.0,
+        when_lapsed: Status = Status.FAILURE, server: str = SERVER,
     ) -> None:
         """Raises ValueError for settings that make no sense."""  # noqa: D401
         super().__init__(name)
+        self.label = None if label is None else normal(label)
         self.answers = tuple(map(normal, (answer,) if isinstance(answer, str) else answer))
         _check(question, self.answers, max_age_s, when_lapsed)
         if not 0.0 <= min_p <= 1.0:
@@ -101,10 +106,19 @@ class AnswerIs(py_trees.behaviour.Behaviour):
             self.feedback_message = f"{self.question}: {why}"
             return self.when_lapsed
         msg = self._newest.msg
-        p = probability(msg)
-        self.feedback_message = f"{self.question}: {msg.answer} ({p:.2f})"
+        name, answer, p = self.question, msg.answer, probability(msg)
+        if self.label is not None:
+            if not msg.answers or self.label not in msg.options:
+                self.feedback_message = (
+                    f"{name}: it has no label '{self.label}' (its labels: "
+                    f"{', '.join(msg.options) if msg.answers else 'none'})")
+                return Status.FAILURE
+            at = msg.options.index(self.label)
+            name, answer = label_name(name, self.label), msg.answers[at]
+            p = _of_answer(answer, msg.probabilities[at])
+        self.feedback_message = f"{name}: {answer} ({p:.2f})"
         likely = self.min_p == 0.0 or p >= self.min_p
-        return Status.SUCCESS if msg.answer in self.answers and likely else Status.FAILURE
+        return Status.SUCCESS if answer in self.answers and likely else Status.FAILURE
 
     def shutdown(self) -> None:
         """End the subscription."""
@@ -161,13 +175,14 @@ class AskOnce(py_trees.behaviour.Behaviour):
 
     RUNNING until it comes; SUCCESS if it is `answer` (or one of several; with an empty one any
     answer but unknown is), else FAILURE; FAILURE as well if there is none within `timeout_s` of
-    the steady clock. `decision` holds the answer, and the blackboard if `key` is given.
+    the steady clock. `decision` holds the answer, and the blackboard if `key` is given. `kind`: of
+    question, by default yes/no, or with options a choice.
     """
 
     def __init__(
         self, name: str, text: str, answer: str | Iterable[str] = Decision.YES, *,
-        options: Sequence[str] = (), timeout_s: float = 5.0, key: str | None = None,
-        server: str = SERVER,
+        options: Sequence[str] = (), kind: str = "", timeout_s: float = 5.0,
+        key: str | None = None, server: str = SERVER,
     ) -> None:
         """Raises ValueError for settings that make no sense."""  # noqa: D401
         super().__init__(name)
@@ -179,11 +194,13 @@ class AskOnce(py_trees.behaviour.Behaviour):
         if isinstance(answer, str):
             answer = (answer,) if answer else ()
         self.answers = tuple(map(normal, answer))
-        possible = self.options or [Decision.YES, Decision.NO]
+        self.kind = kind or plain_kind(self.options)
+        question = Question("ask", text, kind=self.kind, options=tuple(self.options))
         for one in self.answers:
-            if one not in possible:
-                raise ValueError(f"the question cannot be answered {one!r}, only by "
-                                 f"{', '.join(possible)}")
+            try:
+                kind_of(question).canonical(question, one)
+            except KindError as error:
+                raise ValueError(f"the question cannot be answered {one!r}: it {error}") from error
         self.timeout_s, self.server = timeout_s, server
         self.decision: Decision | None = None
         self.key = key
@@ -209,7 +226,8 @@ class AskOnce(py_trees.behaviour.Behaviour):
         """Send the question once the service is there, then wait for its answer."""
         if self._future is None and self._client.service_is_ready():
             self._future = self._client.call_async(Ask.Request(
-                text=self.text, options=self.options, timeout_s=float(self.timeout_s)))
+                text=self.text, kind=self.kind, options=self.options,
+                timeout_s=float(self.timeout_s)))
         if self._future is not None and self._future.done():
             return self._judge(self._future.result())
         if time.monotonic() > self._end:
@@ -252,9 +270,13 @@ class AskOnce(py_trees.behaviour.Behaviour):
 
 def probability(msg: Decision) -> float:
     """Return the probability of the answer given: 1 - p for no; nan for unknown, uncertain."""
-    if msg.answer == Decision.NO and not msg.options:
-        return 1.0 - msg.p
-    return math.nan if msg.answer in (Decision.UNKNOWN, Decision.UNCERTAIN) else msg.p
+    if msg.options and msg.answer not in (Decision.UNKNOWN, Decision.UNCERTAIN):
+        return msg.p
+    return _of_answer(msg.answer, msg.p)
+
+
+def _of_answer(answer: str, p_yes: float) -> float:
+    return {Decision.YES: p_yes, Decision.NO: 1.0 - p_yes}.get(answer, math.nan)
 
 
 def _check(question: str, answers: Sequence[str], max_age_s: float, when_lapsed: Status) -> None:

@@ -195,6 +195,13 @@ class Diagnostics:
         values |= {f"decision age, tier {tier}":
                    f"p50 {_number(ms.p50)} ms, p95 {_number(ms.p95)} ms"
                    for tier, ms in sorted(now.age_ms.items())}
+        if now.reuse is not None:
+            values |= {"reuse, share of tokens encoded": now.reuse.share,
+                       "reuse, still groups": now.still,
+                       "reuse, refreshes": f"{now.reuse.refreshes}, {now.reuse.in_dead_time} of "
+                                           "them in dead time",
+                       "reuse, drift": _drift(now.reuse.drift, now.reuse.worst_drift)}
+            values |= {f"reuse, groups, {why}": count for why, count in now.reuse.groups.items()}
         lost = _overrun(now) - (_overrun(last) if last else 0)
         errors = now.errors - (last.errors if last else 0)
         total = now.tick_ms.get("total")
@@ -281,6 +288,12 @@ def model_memory_mb() -> float | None:
 def _overrun(stats: RuntimeStats) -> int:
     """Return the groups dropped because the model was too slow."""
     return stats.dropped.get("queue", 0) + stats.dropped.get("catch_up", 0)
+
+
+def _drift(newest: float | None, worst: float | None) -> str:
+    if newest is None:
+        return "no refresh yet"
+    return f"{newest:.2g} at the last refresh, {worst:.2g} at most"
 
 
 def _because(what: str, why: str) -> str:

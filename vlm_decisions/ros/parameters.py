@@ -25,6 +25,7 @@ from rclpy.parameter import Parameter
 
 from ..frames import MODES
 from ..questions import Question, QuestionBook, QuestionError
+from ..reuse import REUSE_MODES, REUSE_RANGES, ReuseSettings
 from ..runtime.settings import RANGES, RuntimeSettings
 from ..sources.images import MAX_PIXELS
 from ..sources.messages import TRANSPORTS
@@ -70,6 +71,7 @@ class Spec:
 
 
 _RUNTIME = RuntimeSettings()
+_REUSE = _RUNTIME.reuse
 SPECS = (
     Spec("autostart", True, "Configure and activate by itself at start.", read_only=True),
     Spec("model", "sim_desk", "Embedded model (sim_desk), local path, or hub name."),
@@ -99,6 +101,22 @@ SPECS = (
          "0: never.", *RANGES["scene_change"]),
     Spec("tier2_budget_s", 0.0, "Time a group's language-model questions may take, seconds; "
                                 "the most overdue go first; 0: no limit.", 0.0, 60.0),
+    Spec("reuse", _REUSE.mode, "Which visual tokens are encoded. off: all; pixels: those "
+                               "whose pixels changed; vectors: those that the video's motion "
+                               "vectors name. An approximation.",
+         choices=REUSE_MODES),
+    Spec("reuse_threshold", _REUSE.threshold,
+         "Mean difference of 8 x 8 pixels from which on a token has changed, grey levels.",
+         *REUSE_RANGES["threshold"]),
+    Spec("reuse_brightness", _REUSE.brightness,
+         "Divide out one brightness ratio per image before comparing (flicker, exposure)."),
+    Spec("reuse_full_above", _REUSE.full_above,
+         "Share of changed tokens above which all are encoded.", *REUSE_RANGES["full_above"]),
+    Spec("reuse_refresh_groups", _REUSE.refresh_groups,
+         "All tokens are encoded at the latest so many groups after the last time; 0: never.",
+         *REUSE_RANGES["refresh_groups"]),
+    Spec("reuse_skip_still", _REUSE.skip_still,
+         "Where nothing changed again, neither append nor ask: the last answers stand."),
     Spec("pixel_budget", 0, "Pixels of a frame that the model sees; 0: the model's own.",
          0, MAX_PIXELS),
     Spec("dtype", "auto", "What the model computes in; auto: float32 on a CPU, bfloat16 on a GPU.",
@@ -212,7 +230,10 @@ def runtime_settings(values: Mapping[str, Any]) -> RuntimeSettings:
         fps=values["sample_hz"], window_groups=values["window_groups"], mode=values["mode"],
         queue_groups=values["queue_groups"], max_age_s=values["max_age_s"],
         scene_change=values["scene_change"] or None,
-        tier2_budget_s=values["tier2_budget_s"] or None)
+        tier2_budget_s=values["tier2_budget_s"] or None,
+        reuse=ReuseSettings(values["reuse"], **{
+            name: values[f"reuse_{name}"] for name in
+            ("threshold", "brightness", "full_above", "refresh_groups", "skip_still")}))
 
 
 def value_range(values: Mapping[str, Any]) -> tuple[int, int]:

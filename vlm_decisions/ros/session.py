@@ -18,6 +18,7 @@ from ..events import EventBook
 from ..files import resources
 from ..frames import Frame
 from ..questions import Question, QuestionBook, QuestionError
+from ..reuse import measured_text
 from ..runtime import NotReadyError, Runtime
 from ..runtime.engine_protocol import EngineLike
 from ..runtime.health import HEALTH_IDS
@@ -57,6 +58,8 @@ class Session:
             load_engine, dtype=None if values["dtype"] == "auto" else values["dtype"],
             self_check=values["self_check"], outer_vision_tokens=values["outer_vision_tokens"])
         try:
+            settings = runtime_settings(values)
+            self._reuse = settings.reuse
             self._keeper = Keeper(values["questions_file"], values["questions_save_file"],
                                   values["save_dir"])
             book = self._keeper.load()
@@ -65,7 +68,7 @@ class Session:
                 lambda: self._loaded(make(values["model"], values["pixel_budget"] or None)),
                 QuestionBook([gate.resolve(question) for question in book], book.events),
                 on_error=self._report, head_paths=head_folders(values["heads_dir"]),
-                settings=runtime_settings(values), clock_ns=self._now_ns)
+                settings=settings, clock_ns=self._now_ns)
             self._keeper.begin(self.runtime.save_questions)
             self.runtime.listen(outlets.decision)
             if len(self._events):
@@ -210,6 +213,9 @@ class Session:
         """Store the engine's facts for diagnostics; log what a user should know about it."""
         told = {name: getattr(engine, name, None) for name in ("device", "dtype", "checked")}
         self.engine = {name: str(value) for name, value in told.items() if value is not None}
+        if self._reuse.on:
+            measured = getattr(engine, "reuse_measured", None)
+            self.engine["reuse"] = measured_text(measured, self._reuse)
         notes = list(getattr(engine, "remarks", ()))
         tick_s = getattr(engine, "tick_s", None)
         if tick_s is not None and tick_s > self._group_s:

@@ -1,4 +1,7 @@
-"""The vision encoder for all views: nothing is encoded twice, and in batches where that pays."""
+"""The vision encoder for all views: nothing is encoded twice, and in batches where that pays.
+
+With reuse, each place that views look at has an encoder of its own, which encodes what changed.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..frames import Frame, Group
+from ..reuse import ReuseSettings, ReuseStats
 from ..views import View, ViewError
-from .engine_protocol import EngineLike
+from .engine_protocol import EngineLike, ReusingLike
 from .heads import Pooled
 from .statistics import Meter
 
@@ -31,9 +35,12 @@ class Encoding:
     that is above 1.
     """
 
-    def __init__(self, engine: EngineLike, meter: Meter) -> None:
+    def __init__(
+        self, engine: EngineLike, meter: Meter, reuse: ReuseSettings | None = None
+    ) -> None:
         """Measure from now on."""
-        self._engine, self._meter = engine, meter
+        self._engine, self._meter, self._reuse = engine, meter, reuse or ReuseSettings()
+        self._encoders: dict[tuple, ReusingLike] = {}  # of each place
         self._kept: dict[tuple, deque[tuple[tuple[Frame, Frame], Pooled]]] = {}
         self._alone_s: float | None = None  # seconds of a group by itself, and among others
         self._together_s: float | None = None
@@ -45,6 +52,17 @@ class Encoding:
         if not self._alone_s or not self._together_s:
             return 1.0
         return self._alone_s / self._together_s
+
+    @property
+    def reuse(self) -> ReuseStats | None:
+        """What was reused so far, in all; None where reuse is off."""
+        if not self._reuse.on:
+            return None
+        return ReuseStats.of([encoder.stats for encoder in self._encoders.values()])
+
+    def idle(self) -> bool:
+        """Encode in dead time what would have to be encoded in full next; whether there was any."""
+        return any(encoder.idle() for encoder in self._encoders.values())
 
     def encode(self, groups: Sequence[tuple[View, Group]]) -> list[Pooled | Exception]:
         """Return the features of each group, or what the engine raised for it."""
@@ -62,6 +80,13 @@ class Encoding:
             except ViewError as error:
                 for index in indices:
                     found[index] = error
+                continue
+            if self._reuse.on:
+                found_here = self._changed(view, images)
+                for index in indices:
+                    found[index] = found_here
+                if not isinstance(found_here, Exception):
+                    self._keep(view, group, found_here)
             else:
                 kind = images[0].shape, view.pixel_budget
                 batches.setdefault(kind, []).append((indices, images))
@@ -77,11 +102,26 @@ class Encoding:
     def share(self, views: Sequence[View]) -> None:
         """Note which views there are: features are kept for others of the same place only."""
         places = [_place(view) for view in views]
+        self._encoders = {
+            place: encoder for place, encoder in self._encoders.items() if place in places
+        }
         self._kept = {
             place: self._kept.get(place, deque(maxlen=KEPT_GROUPS))
             for place in places
             if places.count(place) > 1
         }
+
+    def _changed(self, view: View, images: Sequence[np.ndarray]) -> Pooled | Exception:
+        """Return the features of a group of which what changed was encoded."""
+        place = _place(view)
+        try:
+            if place not in self._encoders:
+                sized = {} if view.pixel_budget is None else {"pixel_budget": view.pixel_budget}
+                self._encoders[place] = self._engine.reusing(self._reuse, **sized)
+            with self._meter.modelling("vision"):
+                return self._encoders[place].encode(images)
+        except Exception as error:
+            return error
 
     def _cut(self, view: View, frame: Frame) -> np.ndarray:
         image = view.cut(frame.image)

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..questions import Question
+from ..reuse import ReuseSettings, ReuseStats
 from .heads import Pooled
 
 
@@ -59,6 +60,22 @@ class StreamLike(Protocol):
         """Do a piece of what can wait for dead time; return whether there was one."""
 
 
+class ReusingLike(Protocol):
+    """An encoder of the groups of one stream that encodes only what changed."""
+
+    stats: ReuseStats
+
+    def encode(self, frames: Sequence[np.ndarray]) -> Pooled:
+        """Encode the two uint8 RGB images of the next group.
+
+        The group says which share of it was encoded (`encoded`). One in which nothing changed has
+        the very features of the group before.
+        """
+
+    def idle(self) -> bool:
+        """Do what is due and can be done in dead time; return whether there was something."""
+
+
 class EngineLike(Protocol):
     """What the runtime needs of an engine."""
 
@@ -85,3 +102,8 @@ class EngineLike(Protocol):
 
     def stream(self, window_groups: int, mode: str) -> StreamLike:
         """Return a new, empty running state."""
+
+    def reusing(
+        self, settings: ReuseSettings, *, pixel_budget: int | None = None
+    ) -> ReusingLike:
+        """Return an encoder for the groups of one stream; only asked for where reuse is on."""

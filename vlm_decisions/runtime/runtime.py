@@ -21,6 +21,7 @@ from typing import Any
 from ..decision import FAULT, NO_IMAGE, OK, STALE, UNKNOWN, Decision
 from ..frames import Frame
 from ..questions import Question, QuestionBook, QuestionError
+from ..reuse import ReuseStats
 from ..views import View, ViewError
 from .contradictions import Contradictions
 from .encoding import Encoding
@@ -108,6 +109,7 @@ class Runtime:
         self._engine_factory = engine_factory
         self._engine: EngineLike | None = None
         self._encoding: Encoding | None = None
+        self._reused: ReuseStats | None = None  # what it was when the engine was let go
         self._head_paths = tuple(head_paths)
         self._heads: dict[int | None, list[Head]] = {}  # by a view's pixel budget
         self._heads_refused: dict[str, str] = {}
@@ -491,7 +493,7 @@ class Runtime:
 
     def _load(self) -> None:
         engine = self._engine_factory()
-        self._encoding = Encoding(engine, self._meter)
+        self._encoding = Encoding(engine, self._meter, self.settings.reuse)
         with self._lock:  # from here on, what cannot be answered is not taken
             self._begin_views(engine)
             for question in self.questions():
@@ -532,6 +534,7 @@ class Runtime:
 
     def _close(self) -> None:
         """Let the engine go, in its thread, and answer those that still wait."""
+        self._reused = self._encoding.reuse if self._encoding else None
         self._engine = self._encoding = None
         for view in self._views:
             view.processor = None
@@ -669,6 +672,10 @@ class Runtime:
                     self._error(fault)
                 for result in work.results:
                     self._admit(view, result, view.generation)
+            try:
+                more = more or self._encoding.idle()
+            except Exception as error:  # the encoder starts afresh by itself
+                self._error(f"engine, refresh: {str(error) or type(error).__name__}")
             if not more:
                 return
 
@@ -676,7 +683,7 @@ class Runtime:
 
     def stats(self) -> RuntimeStats:
         """Return a snapshot of counters, latencies, rates and the present condition."""
-        now_ns = self._clock_ns()
+        now_ns, encoding = self._clock_ns(), self._encoding
         with self._lock:
             views = {view.name: view.stats(now_ns) for view in self._views}
         conditions = [one.condition for one in views.values()]
@@ -707,6 +714,8 @@ class Runtime:
             reused=meter.total("reused"),
             asked_again=meter.total("asked_again"),
             contradictions=dict(self._contradictions.counts),
+            still=meter.total("still"),
+            reuse=encoding.reuse if encoding else self._reused,
             costs=by_question("costs"),
             queue=sum(one.queue for one in views.values()),
             tick_ms=meter.tick_ms(),
@@ -720,5 +729,5 @@ class Runtime:
             heads=tuple(head.name for head in self._heads.get(None, ())),
             heads_refused=dict(self._heads_refused),
             views=views,
-            batch_gain=self._encoding.batch_gain if self._encoding else 1.0,
+            batch_gain=encoding.batch_gain if encoding else 1.0,
         )

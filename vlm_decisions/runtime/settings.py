@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, fields, replace
 
 from ..frames import FPS, MODES
+from ..reuse import VECTORS, ReuseSettings
 from ..views import View
 
 #: Lowest and highest value of each number, for parameter descriptors and the check below.
@@ -41,6 +42,7 @@ class RuntimeSettings:
     - `tier2_budget_s`: seconds per group for the language model; None for no limit.
     - `health_period_s`, `unknown_period_s`: seconds between repeats of an unchanged camera
       health, and of an `unknown` that lasts.
+    - `reuse`: what of a group's vision is taken from the groups before it.
     """
 
     fps: float = FPS
@@ -54,9 +56,15 @@ class RuntimeSettings:
     tolerance_s: float = 0.05
     health_period_s: float = 1.0
     unknown_period_s: float = 1.0
+    reuse: ReuseSettings = ReuseSettings()
 
     def __post_init__(self) -> None:
         """Check every value."""
+        if self.reuse.mode == VECTORS:
+            raise ValueError(
+                "reuse 'vectors' needs the motion vectors of the video with each frame, which "
+                "images do not carry: take 'pixels'"
+            )
         if self.mode not in MODES:
             raise ValueError(f"mode must be one of {', '.join(MODES)}, not {self.mode!r}")
         for field in fields(self):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ..reuse import ReuseStats
 from .scheduler import Cost
 
 #: Latencies and ages are summarised over the last so many values.
@@ -76,6 +77,8 @@ class RuntimeStats:
       further group because the picture had not changed (`ask: on_change`). `asked_again`: those
       that were asked about a longer history (`unsure`).
     - `contradictions`: by question, how often its yes began to contradict what it implies.
+    - `reuse`: what of the vision was taken from earlier groups, None where reuse is off; `still`:
+      groups that were neither appended nor asked about, since nothing had changed.
     - `costs`: tokens and milliseconds by question, 0 where a head answers it; `overload`: what is
       too dear where rates had to be lowered within the last seconds, or empty.
     - `heads`: names of those in use; `heads_refused`: file to reason. `model`: empty until loaded.
@@ -111,6 +114,8 @@ class RuntimeStats:
     reused: int = 0
     asked_again: int = 0
     contradictions: dict[str, int] = field(default_factory=dict)
+    still: int = 0
+    reuse: ReuseStats | None = None
     costs: dict[str, Cost] = field(default_factory=dict)
     heads: tuple[str, ...] = ()
     heads_refused: dict[str, str] = field(default_factory=dict)

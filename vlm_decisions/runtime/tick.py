@@ -6,6 +6,7 @@ Each step is a call that returns what it found; the caller gates and publishes i
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -29,12 +30,19 @@ AGED_SHARE = 0.75
 #: The longer history of a second look (`unsure: window`), in windows.
 LONG_WINDOWS = 3
 
+#: Groups that show what the one before showed and are still appended and asked about.
+SHOWN_AGAIN = 1
+
+#: Ends the model's name where an answer rests on reuse.
+REUSE = "+reuse"
+
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
     """A group after vision: its features, or the fault that left none, and its place in time.
 
-    `scene_change`: the picture has changed much since the group before.
+    `scene_change`: the picture has changed much since the group before. `still`: it has not changed
+    at all, and the last answers stand for it.
     """
 
     features: Pooled | None
@@ -43,6 +51,12 @@ class Encoded:
     frame_id: str
     scene_change: bool = False
     fault: str = ""
+    still: bool = False
+
+    @property
+    def group(self) -> Pooled | None:
+        """The features, as a group in a stream has them."""
+        return self.features
 
 
 @dataclass(frozen=True)
@@ -76,6 +90,8 @@ class Processor:
         self._meter = meter
         self._cost = CostModel()
         self._stream = engine.stream(window_groups=settings.window_groups, mode=settings.mode)
+        self._still: deque[Encoded] = deque(maxlen=settings.window_groups)  # not appended
+        self._shown = 0  # groups in a row that showed what the one before did
         self._last: tuple[int, int] | None = None  # segment and index of the group before
         self._frame_id = ""
         self._cut_ns = 0  # where the window, or what it shows, begins
@@ -96,6 +112,8 @@ class Processor:
 
     def restart(self) -> None:
         """Begin a new window: what comes next is not contiguous with what was."""
+        self._still.clear()
+        self._shown = 0
         self._answers.clear()
         self._unsure.clear()
         self._last = None
@@ -161,7 +179,8 @@ class Processor:
         if isinstance(seen, Exception):
             self.restart()
             return Encoded(None, *place, fault=f"vision: {_text(seen)}")
-        return Encoded(seen, *place, self._jumped(seen, group.t_start_ns))
+        jumped = self._jumped(seen, group.t_start_ns)
+        return Encoded(seen, *place, jumped, still=self._stands_still(seen))
 
     def tier1(self, encoded: Encoded, due: Sequence[Question]) -> Work:
         """Answer what heads answer, and refuse what demands a head that is not loaded.
@@ -220,8 +239,12 @@ class Processor:
         if encoded.fault:
             return
         try:
-            with self._meter.modelling("append"):
-                self._append(encoded)
+            if encoded.still:
+                self._still.append(encoded)
+                self._meter.count("still")
+            else:
+                with self._meter.modelling("append"):
+                    self._append(encoded)
         except Exception as error:
             # What failed once may fail again: go on with what comes next, not with this window.
             self.restart()
@@ -294,8 +317,21 @@ class Processor:
     # -- vision and heads ------------------------------------------------------------------------
 
     def _window(self) -> Sequence[TimedGroup]:
-        """Return the window's groups in the stream, oldest first."""
-        return () if self._must_reset else self._stream.history[-self._settings.window_groups :]
+        """Return the window's groups, oldest first: in the stream, then those like its last."""
+        if self._must_reset:
+            return ()
+        return [*self._stream.history, *self._still][-self._settings.window_groups :]
+
+    def _stands_still(self, features: Pooled) -> bool:
+        """Return whether a group shows what the groups before it did and need not be asked about.
+
+        Features that a refresh made anew are another group's, whatever the picture.
+        """
+        window = self._window()
+        same = bool(window) and features.mean is window[-1].group.mean
+        self._shown = self._shown + 1 if same else 0
+        reuse = self._settings.reuse
+        return reuse.on and reuse.skip_still and self._shown > SHOWN_AGAIN
 
     def _head(self, question: Question) -> Head | None:
         """Return the head that answers, None where the language model does. Raises HeadError."""
@@ -333,7 +369,7 @@ class Processor:
             t_start_ns=window[0].t_start_ns,
             t_end_ns=window[-1].t_end_ns,
             frame_id=self._frame_id,
-            model=f"{self._engine.name}/{head.name}",
+            model=self._named(f"{self._engine.name}/{head.name}", features),
         )
         return Result(question, evidence, (p_yes, 1.0 - p_yes))
 
@@ -346,6 +382,7 @@ class Processor:
             if self._long is not None:
                 self._long.reset()
         self._mend()
+        self._still.clear()
         stamps_ns = encoded.t_start_ns, encoded.t_end_ns
         self._stream.append(encoded.features, stamps_ns)
         if self._long is not None:
@@ -360,7 +397,8 @@ class Processor:
             ):
                 self._unsure.append(question)
             self._answers.pop(question.id, None)
-            if result.probabilities and result.question.ask == "on_change":
+            reuse = self._settings.reuse.on
+            if result.probabilities and (reuse or question.ask == "on_change"):
                 self._answers[result.question.id] = result, encoded.features.mean
 
     def _standing(self, question: Question, encoded: Encoded) -> Result | None:
@@ -368,12 +406,15 @@ class Processor:
 
         Compared is what the picture was when the question was asked, so that nothing creeps in.
         """
-        if question.ask != "on_change" or question.id not in self._answers:
+        if question.id not in self._answers:
             return None
         result, asked_about = self._answers[question.id]
-        t_asked_ns = result.evidence.t_end_ns
-        if (
-            question is not result.question  # it was changed, or taken out and added
+        t_asked_ns = result.evidence.t_asked_ns or result.evidence.t_end_ns
+        if question is not result.question:  # it was changed, or taken out and added
+            return None
+        still = encoded.still and t_asked_ns >= self._stream.history[-1].t_end_ns
+        if not still and (
+            question.ask != "on_change"
             or encoded.t_end_ns - t_asked_ns >= question.refresh_s * NS
             or cosine_distance(asked_about, encoded.features.mean) > question.change
         ):
@@ -382,9 +423,14 @@ class Processor:
             result.evidence,
             t_end_ns=encoded.t_end_ns,
             t_asked_ns=t_asked_ns,
-            model=f"{result.evidence.model}+reuse",
+            model=result.evidence.model.removesuffix(REUSE) + REUSE,
         )
         return Result(question, evidence, result.probabilities)
+
+    def _named(self, model: str, groups: Sequence[Pooled]) -> str:
+        """Return a model's name, with a mark where some of what it saw was reused."""
+        reused = self._settings.reuse.on and any(group.encoded < 1 for group in groups)
+        return model + REUSE if reused else model
 
     def _mend(self) -> None:
         if self._must_start_over:
@@ -453,10 +499,11 @@ class Processor:
         evidence = Evidence(
             tier=TIER_VLM,
             t_start_ns=history[0].t_start_ns,
-            t_end_ns=history[-1].t_end_ns,
+            t_end_ns=self._window()[-1].t_end_ns,
             depth=int(readout.depth),
             frame_id=self._frame_id,
-            model=self._engine.name + mark,
+            model=self._named(self._engine.name, [timed.group for timed in history]) + mark,
+            t_asked_ns=history[-1].t_end_ns if self._still else 0,
         )
         try:
             if getattr(readout, "calibrated", False):

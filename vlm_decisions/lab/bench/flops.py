@@ -52,6 +52,18 @@ def sequence_flops(engine: Engine, start: int, length: int) -> float:
     return total
 
 
+def vision_flops(engine: Engine, patches: int, encoded: int) -> float:
+    """Operations of the vision tower for ``encoded`` patches that attend to ``patches``."""
+    tower = engine.model.vision_tower
+    unit = engine.settings.merge**2
+    total = 0.0
+    for key, value in tree_flatten(tower.parameters()):
+        if value.ndim >= 2 and "pos_embed" not in key:
+            total += 2.0 * value.size * (encoded / unit if "merger" in key else encoded)
+    width = engine.model.config.vision_config.hidden_size
+    return total + 4.0 * len(tower.blocks) * width * patches * encoded
+
+
 def work_of(engine: Engine, prefix: int, suffixes: Sequence[int],
             queries: Sequence[Query]) -> Operations:
     """Count asking ``queries`` (of ``suffixes`` tokens each) behind ``prefix`` tokens in all ways.

@@ -21,7 +21,7 @@ from ...runtime.settings import RuntimeSettings
 from ...runtime.statistics import Percentiles, percentiles
 from ...sources.recording import ReplaySource
 from ...sources.truth import Truth
-from .modes import Mode, ModeError
+from .modes import Mode, ReplayModeError
 from .playback import Playback, play_fast
 from .score import ROUNDS, Effort, Scorer, truth_line
 from .shared import SharedReadouts
@@ -71,7 +71,7 @@ def bench_replay(
         tell: gets a line of text after each mode.
 
     Raises:
-        ModeError: no mode can be run.
+        ReplayModeError: no mode can be run.
     """
     scorer = Scorer(recording.truth, rounds=rounds)
     done: dict[str, Any] = {}
@@ -81,7 +81,7 @@ def bench_replay(
     for mode in modes:
         try:
             asked = mode.questions(book, heads)
-        except ModeError as error:
+        except ReplayModeError as error:
             tell(f"{mode.name}: left out: {error}")
             done[mode.name] = {"about": mode.about, "left_out": str(error)}
             continue
@@ -94,7 +94,7 @@ def bench_replay(
         done[mode.name] = {key: value for key, value in figures.items() if key not in PLOTTED}
         tell(f"{mode.name}: {_headline(done[mode.name])}")
     if first is None:
-        raise ModeError("; ".join(f"{name}: {one['left_out']}" for name, one in done.items()))
+        raise ReplayModeError("; ".join(f"{name}: {one['left_out']}" for name, one in done.items()))
     if ALWAYS in efforts:
         for name, effort in efforts.items():
             done[name] |= effort.share(efforts[ALWAYS])

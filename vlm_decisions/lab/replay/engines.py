@@ -11,7 +11,14 @@ import numpy as np
 
 from ...frames import NS
 from ...questions import Question
-from ...runtime.engine_protocol import EngineLike, ReadoutLike, StreamLike, TimedGroup
+from ...reuse import ReuseSettings
+from ...runtime.engine_protocol import (
+    EngineLike,
+    ReadoutLike,
+    ReusingLike,
+    StreamLike,
+    TimedGroup,
+)
 
 STAGES = ("encode", "append", "ask", "idle")
 
@@ -43,6 +50,10 @@ class MeteredEngine:
         """Encode a group."""
         return self.timed("encode", self._engine.encode, frames)
 
+    def reusing(self, settings: ReuseSettings, **more: Any) -> MeteredEncoder:
+        """Return a timed encoder that encodes only what changed."""
+        return MeteredEncoder(self, self._engine.reusing(settings, **more))
+
     def stream(self, window_groups: int = 8, mode: str = "stream") -> MeteredStream:
         """Return a timed stream."""
         return MeteredStream(self, self._engine.stream(window_groups, mode))
@@ -59,6 +70,22 @@ class MeteredEngine:
                 self.turns.append([0.0, 0.0])
             if self.turns:
                 self.turns[-1][stage == "idle"] += seconds
+
+
+class MeteredEncoder:
+    """A reusing encoder whose calls are timed by its engine."""
+
+    def __init__(self, engine: MeteredEngine, encoder: ReusingLike) -> None:
+        """Wrap an encoder."""
+        self._engine, self._encoder, self.stats = engine, encoder, encoder.stats
+
+    def encode(self, frames: Sequence[np.ndarray]) -> Any:
+        """Encode the next group."""
+        return self._engine.timed("encode", self._encoder.encode, frames)
+
+    def idle(self) -> bool:
+        """Use dead time."""
+        return self._engine.timed("idle", self._encoder.idle)
 
 
 class MeteredStream:
@@ -122,7 +149,7 @@ class RecentFrames:
         return RecentStream(self._engine, self._count, self._apart_s)
 
 
-class Kept(NamedTuple):
+class KeptGroup(NamedTuple):
     """An encoded frame, and the stamps of the group that it is the newest frame of."""
 
     group: Any
@@ -136,16 +163,16 @@ class RecentStream:
     def __init__(self, engine: Any, count: int, apart_s: float) -> None:
         """Start without frames."""
         self._engine, self._count, self._apart_s = engine, count, apart_s
-        self._kept: deque[Kept] = deque()
+        self._kept: deque[KeptGroup] = deque()
 
     @property
-    def history(self) -> Sequence[Kept]:
+    def history(self) -> Sequence[KeptGroup]:
         """Return the groups from the oldest frame asked about on."""
         return tuple(self._kept)
 
     def append(self, group: Any, stamps_ns: tuple[int, int]) -> None:
         """Keep a frame for as long as it may be asked about."""
-        self._kept.append(Kept(group, *stamps_ns))
+        self._kept.append(KeptGroup(group, *stamps_ns))
         span_ns = round((self._count - 1) * self._apart_s * NS)
         while stamps_ns[1] - self._kept[0].t_end_ns > span_ns:
             self._kept.popleft()
@@ -158,10 +185,10 @@ class RecentStream:
                                      [(kept.t_end_ns - first_ns) / NS for kept in chosen])
         return window.ask(queries)
 
-    def chosen(self) -> list[Kept]:
+    def chosen(self) -> list[KeptGroup]:
         """Return (time, frame) of the frames to ask about, the oldest first."""
         apart_ns = round(self._apart_s * NS)
-        picked: dict[int, Kept] = {}
+        picked: dict[int, KeptGroup] = {}
         for step in range(self._count):
             wanted_ns = self._kept[-1].t_end_ns - step * apart_ns
             kept = min(self._kept, key=lambda one: abs(one.t_end_ns - wanted_ns))

@@ -16,7 +16,7 @@ from .engines import RecentFrames
 RECENT = 4
 
 
-class ModeError(ValueError):
+class ReplayModeError(ValueError):
     """A mode that does not exist, or cannot be run here. The message says why."""
 
 
@@ -62,7 +62,7 @@ def _only_heads(book: QuestionBook, heads: frozenset[str]) -> QuestionBook:
 
     found = _changed(book, change)
     if not len(found):
-        raise ModeError("no question has a head that fits the model")
+        raise ReplayModeError("no question has a head that fits the model")
     return found
 
 
@@ -113,15 +113,16 @@ def all_modes(recent: int = RECENT) -> dict[str, Mode]:
 
 
 def chosen(names: str, recent: int = RECENT) -> list[Mode]:
-    """Return the modes of a comma-separated list, or of `all`. Raises ModeError."""
+    """Return the modes of a comma-separated list, or of `all`. Raises ReplayModeError."""
     modes = all_modes(recent)
     if names == "all":
         return list(modes.values())
     found = []
     for name in dict.fromkeys(part.strip() for part in names.split(",") if part.strip()):
         if name not in modes:
-            raise ModeError(f"there is no mode '{name}' (there are: {', '.join(modes)}, or all)")
+            raise ReplayModeError(
+                f"there is no mode '{name}' (there are: {', '.join(modes)}, or all)")
         found.append(modes[name])
     if not found:
-        raise ModeError(f"no mode is named (there are: {', '.join(modes)}, or all)")
+        raise ReplayModeError(f"no mode is named (there are: {', '.join(modes)}, or all)")
     return found

@@ -26,7 +26,7 @@ UNSURE = 0.25  # |p - 0.5| below this is "I do not know"
 
 
 @dataclass
-class Asked:
+class AskedSample:
     """Questions of one split: scene, truth (None where unanswerable), text and P(yes) of each."""
 
     scene: list[int] = field(default_factory=list)
@@ -89,9 +89,9 @@ def _number(value: float | None) -> str:
 
 
 def _choose(rng: np.random.Generator, split: str, facts: list[dict[str, int]],
-            count: int) -> Asked:
+            count: int) -> AskedSample:
     """Draw texts of a split and, by a coin for each, a scene where it is true or false."""
-    chosen = Asked()
+    chosen = AskedSample()
     table = {name: np.array([f[name] for f in facts], np.int8) for name in facts[0]}
     while len(chosen.scene) < count:
         phrase = draw(rng, split)
@@ -111,13 +111,13 @@ def _choose(rng: np.random.Generator, split: str, facts: list[dict[str, int]],
     return chosen
 
 
-def _measure(asked: Asked, clips: int) -> dict[str, Any]:
+def _measure(asked: AskedSample, clips: int) -> dict[str, Any]:
     truth, p = np.array(asked.truth), np.array(asked.p)
     return {"auroc": auroc(truth, p), "balanced_accuracy": balanced_accuracy(truth, p >= 0.5),
             "best": _best(truth, p), "n": len(p), "ci": _interval(truth, p, asked.scene, clips)}
 
 
-def _confidence(known: Asked, unknown: Asked, clips: int) -> dict[str, Any]:
+def _confidence(known: AskedSample, unknown: AskedSample, clips: int) -> dict[str, Any]:
     sure = np.abs(np.array([*known.p, *unknown.p]) - 0.5)
     truth = np.arange(len(sure)) < len(known.p)
     return {"auroc": auroc(truth, sure),
@@ -144,7 +144,7 @@ def _interval(truth: np.ndarray, p: np.ndarray, scene: list[int],
     return bootstrap(measure, clips, np.random.default_rng(17), 200)
 
 
-def _by_kind(asked: dict[str, Asked]) -> dict[str, Any]:
+def _by_kind(asked: dict[str, AskedSample]) -> dict[str, Any]:
     rows: dict[str, list[tuple[bool, float]]] = {}
     for split, one in asked.items():
         if split in ("seen", "unanswerable"):
@@ -156,7 +156,7 @@ def _by_kind(asked: dict[str, Asked]) -> dict[str, Any]:
                    "n": len(row)} for kind, row in sorted(rows.items())}
 
 
-def _most_wrong(asked: dict[str, Asked], count: int = 4) -> dict[str, list[dict[str, Any]]]:
+def _most_wrong(asked: dict[str, AskedSample], count: int = 4) -> dict[str, list[dict[str, Any]]]:
     found = {}
     for split, one in asked.items():
         if split == "unanswerable":

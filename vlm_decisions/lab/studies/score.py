@@ -25,7 +25,7 @@ FIRST_SEED = 800_000_000  # worlds from here on are not used in training, fittin
 
 
 @dataclass(frozen=True)
-class Score:
+class StudyScore:
     """The whole table, and what lies behind it.
 
     table: auroc {question or family: x, `ci`: {the same: [low, high]}} of the language model
@@ -45,7 +45,7 @@ class Score:
 
 
 def score(model: str = "sim_desk", clips: int = 400, questions: str = "desk",
-          heads: Sequence[Head] = (), engine: Any = None) -> Score:
+          heads: Sequence[Head] = (), engine: Any = None) -> StudyScore:
     """Ask every question of the set about `clips` held-out clips, and about half as many of motion.
 
     Raises:
@@ -71,10 +71,10 @@ def score(model: str = "sim_desk", clips: int = 400, questions: str = "desk",
     if any(q.id in FAMILIES["motion"] for q in book):
         read = [head for head in heads if head.question in FAMILIES["motion"]]
         moved = temporal.summary(temporal.watch(engine, book, read, max(2, clips // 2)))
-    return Score(_table(said, heads, moved, clips), _details(said, plain, conditions, moved))
+    return StudyScore(_table(said, heads, moved, clips), _details(said, plain, conditions, moved))
 
 
-def print_score(result: Score) -> None:
+def print_score(result: StudyScore) -> None:
     """Print the table."""
     table, details = result.table, result.details
 
