@@ -71,7 +71,7 @@ def test_what_cannot_be_written():
         rewrite(TEXT, {"nose": {"bias": 1.0}})
     with pytest.raises(QuestionError, match="enter must be above exit"):
         rewrite(TEXT, {"cup": {"enter": 0.2, "exit": 0.3}})
-    with pytest.raises(QuestionError, match="only a yes_no question has a bias"):
+    with pytest.raises(QuestionError, match="only yes_no and any_of questions have a bias"):
         rewrite(TEXT, {"doing": {"bias": 0.3}})
     with pytest.raises(QuestionError, match="mine.yaml"):
         rewrite("- id: [", {}, "mine.yaml")

@@ -32,7 +32,7 @@ DECISION = core.Decision(  # as a score and an any_of would fill it together
     "activity", "typing", 0.5, 0.25, ("typing", "idle"), (0.5, 0.5), 2, 24,
     1_700_000_000_123_456_789, 1_700_000_000_999_999_999, 1_700_000_001_000_000_001, True,
     1_699_999_999_000_000_000, "sim_desk", "camera", "", core.OK, 1_700_000_000_500_000_001,
-    "front", 1.5, ("yes", "no"), 1_699_999_998_750_000_001, 0.125, ("cup",))
+    "", 1.5, ("yes", "no"), 1_699_999_998_750_000_001, 0.125, ("cup",))
 
 
 @pytest.mark.parametrize("stamp_ns", [

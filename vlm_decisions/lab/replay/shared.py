@@ -18,7 +18,7 @@ import numpy as np
 
 from ...questions import Question
 from ...runtime.engine_protocol import EngineLike, ReadoutLike, StreamLike, TimedGroup
-from .engines import Kept
+from .engines import KeptGroup
 
 #: What an engine reads of a question.
 _READ = ("text", "kind", "options", "depth", "early")
@@ -81,7 +81,7 @@ class SharedStream:
     def __init__(self, shared: SharedReadouts, stream: StreamLike) -> None:
         """Start without groups."""
         self._shared, self._stream = shared, stream
-        self._groups: list[Kept] = []
+        self._groups: list[KeptGroup] = []
         self._fed = 0  # groups that the real stream has
         self._turns = 0  # times that the state was dropped: what comes after is of its own
 
@@ -94,7 +94,7 @@ class SharedStream:
 
     def append(self, group: Any, stamps_ns: tuple[int, int]) -> None:
         """Append a group."""
-        self._groups.append(Kept(group, *stamps_ns))
+        self._groups.append(KeptGroup(group, *stamps_ns))
         if self._key() not in self._shared.lengths:
             try:
                 self._feed()
