@@ -6,7 +6,11 @@ import pytest
 
 from vlm_decisions.engine import Query
 from vlm_decisions.lab.bench.engine import WAYS, bench_engine, questions
-from vlm_decisions.lab.bench.flops import sequence_flops, work_of
+from vlm_decisions.lab.bench.flops import (
+    asked_flops,
+    sequence_flops,
+    work_of,
+)
 from vlm_decisions.lab.bench.stream import bench_stream
 from vlm_decisions.lab.shapes import random_engine
 
@@ -58,6 +62,18 @@ def test_stream_rows(engine):
     assert json.loads(json.dumps(out))["questions"] == 2
     for way in ("window", "stream", "stream_inline_rebuild"):
         assert 0 < out[way]["p50_ms"] <= out[way]["p95_ms"] <= out[way]["p99_ms"]
+        assert out[way]["spread"] == out[way]["p99_ms"] / out[way]["p50_ms"]
+        assert out[way]["own_spread"] >= 1 and out[way]["peak_fraction"] > 0
+    assert out["gemm_peak"] > 0
+    assert set(out["history_ms"]) <= {"2", "3", "4", "5"}  # one to two windows, and a rebuild's
+
+
+def test_a_pass_is_counted_by_what_it_appends(engine):
+    tree = engine.questions([Query("Is a cup there?"), Query("Is a phone there?")]).tree
+    window, tick = asked_flops(engine, 0, 128, tree), asked_flops(engine, 112, 16, tree)
+    before = sequence_flops(engine, 0, 112)
+    assert window == pytest.approx(before + tick, rel=0.02)
+    assert asked_flops(engine, 500, 16, tree) > tick  # a longer history is read
 
 
 def test_flops_grow_with_tokens_and_context(engine):

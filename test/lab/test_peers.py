@@ -19,7 +19,7 @@ def test_rows_hold_what_the_documentation_names():
     said = []
     out = peers.bench_peers(["tiny"], layers=2, say=said.append, **FEW)
     row = json.loads(json.dumps(out))["models"]["tiny"]
-    for key in ("seconds", "times_as_fast", "peak_bytes", "answers", "agreement"):
+    for key in ("seconds", "times_as_fast", "peak_fraction", "peak_bytes", "answers", "agreement"):
         assert set(row[key]) == set(peers.PEERS), key
     assert all(value > 0 for value in row["seconds"].values())
     assert row["times_as_fast"]["generate"] == 1.0

@@ -747,6 +747,26 @@ def test_what_questions_cost_is_shown_and_told_before_one_is_added(viewer, page)
     assert len(viewer.source.book) == 2
 
 
+def test_questions_are_suggested_while_one_is_written(viewer, page):
+    text = page.get_by_label("Question", exact=True)
+    offered = page.locator("#ask-suggestions button")
+    viewer.board.system(dataclasses.replace(READY, model="sim_desk"))
+    text.fill("What is")
+    offered.first.wait_for()
+    chosen = offered.first.inner_text()
+    assert chosen.startswith("What is")
+    offered.first.click()
+    assert text.input_value() == chosen
+    assert len(page.locator("#ask-options").input_value().split("\n")) > 1
+    text.fill("Is the door")
+    offered.filter(has_text="Is the door").first.click()
+    assert text.input_value().startswith("Is the door")
+    assert page.locator("#options-field").is_hidden()
+    viewer.board.system(dataclasses.replace(READY, model="another"))
+    text.fill("Is the")
+    offered.first.wait_for(state="detached")
+
+
 def test_changes_are_shown_over_the_picture_for_a_while(viewer, page):
     viewer.board.decision(decision("person", "no"))
     expect(row(page, "person").locator(".answer"), "no")

@@ -12,6 +12,7 @@ from viewer_site import decision, picture, site, until
 from waiting import wait_for
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from vlm_decisions.runtime.system import System
 from vlm_decisions.viewer import live as live_module
 from vlm_decisions.viewer import server as server_module
 from vlm_decisions.viewer.bodies import MAX_BODY
@@ -80,6 +81,15 @@ def test_what_a_question_would_cost_is_told(viewer):
         200, {"tokens": None, "ms": None})
     assert viewer.call("POST", "/api/cost", raw=b"{")[0] == 400
     assert len(viewer.source.book) == 1
+
+
+def test_questions_are_suggested_where_it_is_known_what_the_model_understands(viewer):
+    assert viewer.call("GET", "/api/suggestions?text=cup") == (200, {"suggestions": []})
+    viewer.board.system(System(state="active", model="sim_desk"))
+    status, reply = viewer.call("GET", "/api/suggestions?text=what%20is")
+    assert status == 200 and 0 < len(reply["suggestions"]) < 10
+    assert all("What is" in s["text"] and len(s["options"]) > 1 for s in reply["suggestions"])
+    assert viewer.call("GET", "/api/suggestions?text=" + "%C3%A9" * 3000)[0] in (200, 431)
 
 
 @pytest.mark.parametrize(("method", "path", "body", "said", "field"), [

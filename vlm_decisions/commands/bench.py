@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from . import bench_replay, bench_soak
 from .arguments import Commands, count, counts, positive
@@ -14,13 +15,25 @@ def add(commands: Commands) -> None:
     tick = what.add_parser("tick", help="simulated camera and node: what a group costs")
     tick.add_argument("--seconds", type=positive, default=20.0)
     tick.add_argument("--questions", default="desk")
+    tick.add_argument("--against", metavar="FOLDER|F",
+                      help="compare with another checkout of this package, in turns, or with a "
+                           "result of this machine that --json kept")
+    tick.add_argument("--rounds", type=count, default=3,
+                      help="with a checkout: runs of each [3]")
     tick.add_argument("--json", metavar="F")
 
     def run_tick(options: argparse.Namespace) -> int:
         from ..files.atomic import write_json
+        from ..lab.bench.against import against_checkout, against_kept
         from ..lab.bench.tick import bench_tick
 
-        result = bench_tick(options.seconds, options.questions)
+        if options.against and not Path(options.against).is_file():
+            result = against_checkout(options.against, seconds=options.seconds,
+                                      questions=options.questions, rounds=options.rounds)
+        else:
+            result = bench_tick(options.seconds, options.questions)
+            if options.against:
+                result |= against_kept(result, options.against)
         for key, value in result.items():
             print(f"{key:<24} {value}")
         if options.json:

@@ -14,7 +14,8 @@ from .sources import heads_for, warn_of_scope
 def add(commands: Commands) -> None:
     study = commands.add_parser("study", help="measure a model")
     what = study.add_subparsers(required=True, metavar="WHAT")
-    for part in (_score, _questions, _ladder, _temporal, _baseline, _heads, _mvbench, _reuse):
+    for part in (_score, _questions, _suggestions, _ladder, _temporal, _baseline, _heads, _mvbench,
+                 _reuse):
         part(what)
 
 
@@ -58,6 +59,26 @@ def _questions(what: Commands) -> None:
         return 0
 
     questions.set_defaults(run=run)
+
+
+def _suggestions(what: Commands) -> None:
+    suggestions = what.add_parser("suggestions",
+                                  help="the questions that the embedded model answers rightly")
+    suggestions.add_argument("--model", default="sim_desk")
+    suggestions.add_argument("--clips", type=at_least(20), default=60,
+                             help="held-out desks [%(default)s]")
+    suggestions.add_argument("--json", metavar="F", help="for the viewer: MODEL/suggestions.json")
+
+    def run(options: argparse.Namespace) -> int:
+        from ..engine.engine import Engine
+        from ..lab.studies.suggestions import print_suggestions, suggestions
+
+        result = suggestions(Engine.load(options.model), options.clips)
+        print_suggestions(result)
+        _write(options.json, result)
+        return 0
+
+    suggestions.set_defaults(run=run)
 
 
 def _ladder(what: Commands) -> None:

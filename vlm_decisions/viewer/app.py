@@ -8,6 +8,7 @@
 - `POST /api/questions` {text, kind, options, id}, `PATCH /api/questions/<id>`
   {text, options, rate_hz, enter, exit, ema}, `DELETE /api/questions/<id>`, `POST /api/ask`
   {text, options}, `POST /api/cost` {text, kind, options, id}.
+- `GET /api/suggestions?text=...`: questions to go on with, of those that the model understands.
 
 Requests and replies are JSON; a refusal is `{"error": why, "field": which}`.
 """
@@ -43,6 +44,7 @@ from .guard import Guard, allowed_names
 from .live import Live
 from .pictures import Pictures
 from .source import PageSource, PageSourceError, Unavailable
+from .suggestions import suggest
 
 MAX_CLIENTS = 64
 """Live connections at the same time; each may cost a picture's worth of memory."""
@@ -84,6 +86,7 @@ class ViewerApp:
                 Route("/api/questions/{id}", self._answering(self._remove), methods=["DELETE"]),
                 Route("/api/ask", self._answering(self._ask), methods=["POST"]),
                 Route("/api/cost", self._answering(self._cost), methods=["POST"]),
+                Route("/api/suggestions", self._suggestions),
                 WebSocketRoute("/live", self._live),
                 Mount("/static", StaticFiles(directory=self._static)),
             ],
@@ -166,6 +169,11 @@ class ViewerApp:
         cost = await self._act(self._source.cost, question)
         tokens, ms = (None, None) if cost is None else (cost[0], finite(cost[1]))
         return JSONResponse({"tokens": tokens, "ms": ms})
+
+    async def _suggestions(self, request: Request) -> Response:
+        found = suggest(self._board.model, request.query_params.get("text", "")[:MAX_TEXT])
+        return JSONResponse({"suggestions": [{"text": s.text, "options": list(s.options)}
+                                             for s in found]})
 
     async def _act(self, act: Callable[..., Any], *args: Any) -> Any:
         """Call the source, which blocks, in a thread."""

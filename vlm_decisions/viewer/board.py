@@ -142,6 +142,12 @@ class Board:
                               if not k or k in self._questions}
             self._questions_version = self._next()
 
+    @property
+    def model(self) -> str:
+        """Name of the model that answers; empty until it is loaded."""
+        with self._lock:
+            return self._system.model
+
     def system(self, system: System) -> None:
         """Take how the system does."""
         with self._lock:

@@ -11,6 +11,7 @@ from ...engine.attend import FullAttention
 from ...engine.delta import CHUNK, DeltaNet
 from ...engine.engine import Engine
 from ...engine.readout import Query
+from ...engine.tree import Tree
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,16 @@ def vision_flops(engine: Engine, patches: int, encoded: int) -> float:
     return total + 4.0 * len(tower.blocks) * width * patches * encoded
 
 
+def asked_flops(engine: Engine, start: int, appended: int, tree: Tree) -> float:
+    """Operations of one pass: ``appended`` tokens behind ``start`` others, and questions there.
+
+    Each leaf token sees what is before it, the trunk and, on average, half its own question.
+    """
+    line = appended + tree.n_trunk
+    leaf = sequence_flops(engine, start + line, 1)
+    return sequence_flops(engine, start, line) + leaf * tree.n_leaf
+
+
 def work_of(engine: Engine, prefix: int, suffixes: Sequence[int],
             queries: Sequence[Query]) -> Operations:
     """Count asking ``queries`` (of ``suffixes`` tokens each) behind ``prefix`` tokens in all ways.
@@ -80,9 +91,7 @@ def work_of(engine: Engine, prefix: int, suffixes: Sequence[int],
         + 2 * 2.0 * engine.decoder.hidden * engine.decoder.vocab
         for length in suffixes
     )
-    shared = sequence_flops(engine, 0, prefix + tree.n_trunk)
-    # Each leaf token sees the prefix, the trunk and, on average, half its own question.
-    shared += sequence_flops(engine, prefix + tree.n_trunk, 1) * tree.n_leaf
+    shared = asked_flops(engine, 0, prefix, tree)
     tokens = sum(prefix + length for length in suffixes)
     return Operations(
         {

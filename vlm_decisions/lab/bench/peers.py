@@ -40,7 +40,8 @@ from ..exactness import test_frames
 from ..shapes import SHAPES, random_engine, weights_bytes
 from . import baselines
 from .clock import Clock
-from .engine import N_GROUPS, questions
+from .engine import N_GROUPS, gemm_peak, questions
+from .flops import asked_flops, vision_flops, work_of
 
 PEERS: Final = ("generate", "generate_cached", "copies", "here", "here_tick")
 MODELS: Final = ("sim_desk", "0.8b", "2b")
@@ -135,6 +136,8 @@ def _bench(
     if not worst < limit:
         raise RuntimeError(f"{name}: the answers differ from mlx-vlm's by {worst:.1e}")
     seconds = {peer: clock.median(peer) for peer in PEERS}
+    blas.use_threads(own_threads)
+    peak, work = gemm_peak(engine), _flops(window)
     row = {
         "model": engine.name,
         "dtype": engine.dtype,
@@ -146,6 +149,8 @@ def _bench(
         "times_as_fast": {
             peer: seconds["generate"] / seconds[peer] for peer in PEERS
         },
+        "gemm_peak": peak,
+        "peak_fraction": {peer: work[peer] / seconds[peer] / peak for peer in PEERS},
         "peak_bytes": {peer: clock.peaks[peer] for peer in PEERS},
         "cached_tokens": window.cached_tokens,
         "answers": {peer: [one.tolist() for one in answers[peer]] for peer in PEERS},
@@ -153,10 +158,32 @@ def _bench(
     }
     for peer in PEERS:
         say(f"{name} {peer:<16} {seconds[peer]:8.3f} s  {row['times_as_fast'][peer]:6.1f} times as "
-            f"fast  {clock.peaks[peer] / 1e6:8.1f} MB more  same answers "
+            f"fast  of the GEMM peak {row['peak_fraction'][peer]:.2f}  "
+            f"{clock.peaks[peer] / 1e6:8.1f} MB more  same answers "
             f"{agreement[peer]['same_answer']:.2f}  largest difference "
             f"{agreement[peer]['largest_difference']:.1e}")
     return row
+
+
+def _flops(window: _Window) -> dict[str, float]:
+    """Operations of each peer, the frames' encoding included; without the second token's."""
+    engine, case = window.engine, window.case
+    patches = case.groups[0].n_tokens * engine.settings.merge**2
+    one, n = vision_flops(engine, patches, patches), len(case.questions)
+    lengths = [len(question.ids) for question in case.questions]
+    language = work_of(engine, len(case.prefix_ids), lengths, window.queries).flops
+    last = len(engine.template().group_ids(case.times_s[-1], case.groups[-1].n_tokens))
+    tick = asked_flops(
+        engine, len(case.prefix_ids) - last, last, engine.questions(window.queries).tree
+    )
+    every = one * len(case.groups)
+    return {
+        "generate": language["independent"] + n * every,
+        "generate_cached": language["independent"] + every,
+        "copies": language["copies"] + every,
+        "here": language["shared"] + every,
+        "here_tick": tick + one,
+    }
 
 
 def _window(engine: Engine, name: str, n_questions: int, n_groups: int) -> _Window:

@@ -15,6 +15,7 @@ from rclpy.signals import SignalHandlerOptions
 from ...ros.domain import stay_private
 from ...ros.node import DecisionNode
 from ..demo import START_S, DemoError, check_process, process
+from .against import machine
 
 OUTSIDE = ("convert", "intake", "wait", "outside")
 """Stages between an image message and a decision that are not the model's."""
@@ -25,6 +26,7 @@ def bench_tick(seconds: float = 20.0, questions: str = "desk", width: int = 640,
     """Run the simulated camera as a process and the node here, and read the node's timings.
 
     Returns:
+        machine: that ran it.
         groups: 2-frame groups sampled. answered: groups processed. dropped: groups lost, by
         whatever cause. questions: standing. message_to_runtime_ms: p50 and p95 from the image
         message to the end of `push` (conversion and camera health included). tick_ms: p50 and p95
@@ -69,6 +71,7 @@ def bench_tick(seconds: float = 20.0, questions: str = "desk", width: int = 640,
         rclpy.try_shutdown()
     total = last.tick_ms["total"]
     return {
+        "machine": machine(),
         "groups": last.groups - first.groups,
         "answered": last.ticks - first.ticks,
         "dropped": sum(last.dropped.values()) - sum(first.dropped.values()),

@@ -19,6 +19,7 @@ from .language import MOTION_GROUPS, MOTION_S, SETTLED_S, DeskClip
 from .scenes import Moment
 
 ASKED_WEIGHT = 0.06
+GAIN = 10.0  # of the label layers: a step moves weights of the model's own size little
 
 
 def scene_of(moment: Moment) -> Scene:
@@ -42,6 +43,10 @@ def literals(meaning: Meaning, affirmed: bool = True) -> tuple[set[tuple[str, bo
     return set().union(*(f[0] for f in found)), set().union({how}, *(f[1] for f in found))
 
 
+def _told(layer: nn.Linear, hidden: Tensor) -> Tensor:
+    return GAIN * layer(hidden)
+
+
 class MarginNotes(nn.Module):
     """Linear label layers: the facts of each group, and what each question asks."""
 
@@ -57,7 +62,9 @@ class MarginNotes(nn.Module):
             self._columns[name, True] = len(self._columns)
         self.facts = nn.Linear(dim, len(self.names))
         self.asked = nn.Linear(dim, len(self._columns))
-        nn.init.constant_(self.asked.bias, -4.0)
+        for layer in (self.facts, self.asked):
+            nn.init.zeros_(layer.weight)
+        nn.init.constant_(self.asked.bias, -4.0 / GAIN)
         self._known: dict[int, np.ndarray] = {}
 
     def _facts(self, moment: Moment) -> np.ndarray:
@@ -78,7 +85,7 @@ class MarginNotes(nn.Module):
                     row[g, self._motion] = 0
         true = torch.from_numpy(want)
         weights = true.abs()
-        loss = F.binary_cross_entropy_with_logits(self.facts(hidden), (true > 0).float(),
+        loss = F.binary_cross_entropy_with_logits(_told(self.facts, hidden), (true > 0).float(),
                                                   weights, reduction="sum")
         return loss / weights.sum().clamp(min=1)
 
@@ -97,5 +104,6 @@ class MarginNotes(nn.Module):
         chosen = hidden[torch.tensor([m is not None for m in meanings])]
         true = torch.zeros(len(kept), len(self._columns))
         true[rows, columns] = 1.0
-        loss = F.binary_cross_entropy_with_logits(self.asked(chosen), true, reduction="sum")
+        loss = F.binary_cross_entropy_with_logits(_told(self.asked, chosen), true,
+                                                  reduction="sum")
         return ASKED_WEIGHT * loss / max(1, len(kept))

@@ -28,12 +28,12 @@ from .checkpoints import Run
 from .language import EXITS, Asker, DeskClip, SceneLabels, Scratchpad, Student
 from .margin_notes import MarginNotes, scene_of
 from .optimiser import Optimiser
-from .stage_language import draw_clips, step_clips
+from .stage_language import SHUFFLED_SHARE, draw_clips, step_clips
 from .strips import StripStore
 from .tokenizer import grow
 from .workers import Companion
 
-LENGTHS, LENGTH_SHARE = (1, 2, 4, 8), (0.4, 0.16, 0.2, 0.24)
+LENGTHS, LENGTH_SHARE = (1, 2, 4, 8), (0.3, 0.14, 0.26, 0.3)
 QUESTIONS = 24  # of a clip and step
 STEP_TOKENS = 3400
 REPEATED = 0.5  # of the steps have the second stage's material
@@ -116,6 +116,9 @@ class Examiner:
              shortest: int = 0, split: str = "train") -> list[Asked]:
         """Draw `count` questions about a clip, of more than `shortest`, up to `longest` tokens."""
         facts = facts_of(scene_of(clip.now))
+        if clip.shuffled:  # as in the second stage: in random order nobody goes anywhere
+            facts |= {name: -1 for name in facts if name.startswith("motion:")}
+            facts |= {"moving": 0, "still": 0}
         found: list[Asked] = []
         while len(found) < count:
             roll = rng.random() if split == "train" else 1.0
@@ -131,13 +134,13 @@ class Examiner:
                kind: str) -> Asked | None:
         """Draw a question with options, or of a split; None where it cannot be asked there."""
         if kind == "options":
-            made = choice(rng, facts, clip.shows_motion)
+            made = choice(rng, facts, clip.shows_motion and not clip.shuffled)
             if made is None:
                 return None
             q = self.template.question(made.text, made.options)
             return Asked(q.ids[q.trunk:], q.answer_ids[made.answer])
         phrase = draw(rng, kind, self.without)
-        if phrase.motion and not clip.shows_motion:
+        if phrase.motion and not (clip.shows_motion or clip.shuffled):
             return None
         if kind != "unknown" and not self.balance.keep(phrase.meaning, facts, rng):
             return None
@@ -173,7 +176,8 @@ def soft_loss(logits: torch.Tensor, asked: Sequence[Sequence[Asked]],
 def question_clips(rng: np.random.Generator, store: StripStore, suffix: int) -> list[DeskClip]:
     """Draw clips of one length and size, as many as `suffix` tokens a question allow."""
     n = int(rng.choice(LENGTHS, p=LENGTH_SHARE))
-    return draw_clips(rng, store, n, max(2, STEP_TOKENS // (30 * n + 40 + QUESTIONS * suffix)))
+    return draw_clips(rng, store, n, max(2, STEP_TOKENS // (30 * n + 40 + QUESTIONS * suffix)),
+                      SHUFFLED_SHARE)
 
 
 class Lessons:

@@ -1,6 +1,6 @@
 // Asking a new question, and editing or removing one that stands.
 
-import { $, say } from "./dom.js";
+import { $, h, say } from "./dom.js";
 import { lines } from "./copy.js";
 import { milliseconds, probability } from "./format.js";
 import { inWords as answerInWords, kindOf } from "./kinds.js";
@@ -8,6 +8,7 @@ import { request } from "./live.js";
 import { Thresholds } from "./thresholds.js";
 
 const COST_MS = 400;
+const SUGGEST_MS = 150;
 
 // What the page calls the fields of a question.
 const WORDS = {
@@ -131,6 +132,38 @@ export function askForm() {
     }, COST_MS);
   });
   form.addEventListener("reset", () => say($("ask-cost"), ""));
+
+  // Questions to go on with. There are none where nothing is known of what a model was taught.
+  const text = form.elements.text;
+  const suggestions = $("ask-suggestions");
+  const take = ({ text: chosen, options }) => {
+    text.value = chosen;
+    form.elements.options.value = options.join("\n");
+    form.elements.kind.value = options.length ? "choice" : "yes_no";
+    showOptions();
+    text.focus();
+    form.dispatchEvent(new Event("input"));
+  };
+  let newest = 0;
+  const suggest = async () => {
+    const mine = ++newest;
+    const path = `/api/suggestions?text=${encodeURIComponent(text.value)}`;
+    const reply = await request("GET", path).catch(() => ({ suggestions: [] }));
+    if (mine !== newest) return; // a later one is under way
+    suggestions.replaceChildren(...reply.suggestions.map((suggestion) => {
+      const button = h("button", { type: "button" }, suggestion.text);
+      button.addEventListener("click", () => take(suggestion));
+      return h("li", {}, button);
+    }));
+  };
+  let soon = null;
+  for (const event of ["input", "focus"]) {
+    text.addEventListener(event, () => {
+      clearTimeout(soon);
+      soon = setTimeout(suggest, SUGGEST_MS);
+    });
+  }
+  form.addEventListener("reset", () => suggestions.replaceChildren());
 
   // Enter sends, as in a search box; Shift+Enter makes a line.
   form.elements.text.addEventListener("keydown", (event) => {
