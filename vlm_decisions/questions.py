@@ -345,8 +345,10 @@ class Question:
             return
         if not isinstance(self.head, str) or not self.head.strip():
             raise self._error("head", f"must be a head's name, not {self.head!r}")
-        if self.tier == "vlm" or not kind_of(self).has_heads:
-            raise self._error("head", "has no use here: heads answer yes_no questions of Tier 1")
+        unused = self.tier == "vlm" and self.depth != AUTO
+        if unused or not kind_of(self).has_heads:
+            raise self._error("head", "has no use here: heads answer yes_no questions of Tier 1, "
+                                      "or at the early exit of depth: auto")
 
     def _layers(self, field: str, *others: Any) -> None:
         value = getattr(self, field)

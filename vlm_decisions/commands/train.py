@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from .arguments import Commands, at_least
 from .sources import add_sources, names, recordings_of, refuse_labels
@@ -53,6 +55,14 @@ def add(commands: Commands) -> None:
                        "learnt from clips played backwards")
     heads.add_argument("--window", type=at_least(2), default=4, metavar="N",
                        help="groups of a motion head's window, 4 a second [%(default)s]")
+    heads.add_argument("--at", choices=("vision", "decision"), default="vision",
+                       help="what they read: pooled vision features, or the decision token of the "
+                       "language model, for the early exit of depth: auto [%(default)s]")
+    heads.add_argument("--depths", type=depths, default=[2], metavar="N,N",
+                       help="of --at decision: layers after which they read [2]")
+    heads.add_argument("--set", default="desk", metavar="F",
+                       help="of --at decision: the texts of the questions, a shipped set or YAML "
+                       "file [%(default)s]")
     heads.add_argument("--replace", action="store_true",
                        help="overwrite heads that were made for another model")
     add_sources(heads)
@@ -61,7 +71,9 @@ def add(commands: Commands) -> None:
         from ..learn.heads import report, train_heads
 
         recordings = recordings_of(options)
-        if recordings:
+        if options.at == "decision":
+            trained = _at_decision(options, recordings)
+        elif recordings:
             from ..learn.samples import parse_motion
 
             trained = train_heads(
@@ -78,3 +90,34 @@ def add(commands: Commands) -> None:
         return 0
 
     heads.set_defaults(run=run_heads)
+
+
+def depths(text: str) -> list[int]:
+    """Read a list N,N of layers."""
+    found = [int(part) for part in text.split(",") if part.strip()]
+    if not found or min(found) < 1:
+        raise ValueError(f"layers are whole numbers from 1, not {text!r}")
+    return found
+
+
+def _at_decision(options: argparse.Namespace, recordings: Sequence[Any]) -> list[Any]:
+    from ..engine.engine import Engine
+    from ..learn.decision_heads import train_decision_heads
+    from ..learn.predictions import labelled, simulated_desks
+    from ..questions import QuestionBook, questions_path
+    from ..sources.labels import check_sources, read_labels
+
+    book = QuestionBook.load(questions_path(options.set))
+    chosen = [book.get(name) for name in options.questions] or list(book)
+    if recordings:
+        labels = read_labels(options.labels)
+        check_sources(labels, [r.name for r in recordings],
+                      skip_unlabelled=options.skip_unlabelled)
+        known = labelled(recordings, labels)
+    else:
+        refuse_labels(options)
+        known = simulated_desks(options.clips)
+    return train_decision_heads(
+        Engine.load(options.model), options.out, known, chosen, options.depths,
+        trained_on=f"{len(known)} recordings" if recordings else f"{len(known)} simulated desks",
+        replace=options.replace)

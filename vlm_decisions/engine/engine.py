@@ -6,10 +6,12 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Final
 
 import mlx.core as mx
 import numpy as np
+from mlx.utils import tree_flatten
 
 from ..reuse import ReuseSettings, read_measured
 from . import allocator, blas, fastmath, numpy_modules
@@ -30,6 +32,7 @@ from .vision import VisionGroup
 # and one BLAS thread than several.
 SMALL: Final = 512
 DTYPES: Final = ("float32", "bfloat16", "float16")
+FINGERPRINT_VALUES: Final = 4096  # of each tensor of the language model
 SELF_CHECKS: Final = ("refuse", "warn", "off")
 _LOG = logging.getLogger(__name__)
 
@@ -140,6 +143,17 @@ class Engine(Asking):
         if warm:
             engine.warm_up()
         return engine
+
+    @cached_property
+    def language_fingerprint(self) -> str:
+        """Identify the language model's weights, whatever their dtype: 16 hex digits.
+
+        A hash over names, shapes and the first values of each: what decision heads were made for.
+        """
+        return checkpoints.fingerprint_of({
+            f"{name} {value.shape}": value.reshape(-1)[:FINGERPRINT_VALUES].astype(mx.bfloat16)
+            for name, value in tree_flatten(self.model.language_model.parameters())
+        })
 
     def self_check(self, *, refuse: bool = False) -> SelfCheck:
         """Check the shared pass against the ordinary one, here and now: about a second.

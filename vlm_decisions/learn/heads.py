@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..runtime.heads import FEATURE_PATH, Head, HeadError, write_head
+from ..runtime.heads import FEATURE_PATH, Head, HeadError, language_of, write_head
 from ..sources.labels import LabelError, Labels, check_sources, questions_of, read_labels
 from .features import features_of
 from .probes import fit_probe, folds_of, probe_metrics
@@ -74,7 +74,7 @@ def split_sources(source: np.ndarray, answer: np.ndarray, name: str) -> Split:
     return Split(~(held[0] | held[1]), held[1], held[0])
 
 
-def fit_head(samples: Samples, name: str, engine: Any, trained_on: str) -> Head:
+def fit_head(samples: Samples, name: str, engine: Any, trained_on: str, /, **more: Any) -> Head:
     """Fit one head on the question of its name.
 
     Args:
@@ -82,6 +82,7 @@ def fit_head(samples: Samples, name: str, engine: Any, trained_on: str) -> Head:
         name: the question in `samples.truth`, and the head's name.
         engine: the model that the features come from (fingerprint and pixel budget are stored).
         trained_on: description of the data, stored in the head.
+        more: further fields of the head.
 
     Raises:
         FitError: one answer only, too few sources, or features that are not finite.
@@ -104,10 +105,11 @@ def fit_head(samples: Samples, name: str, engine: Any, trained_on: str) -> Head:
     p = expit(logits[split.test] / temperature)
     metrics = {**probe_metrics(answer[split.test], p), "samples": int(split.test.sum()),
                "sources": len(np.unique(samples.source[split.test])), "l2": 1.0 / strength}
-    return Head(name=name, question=name, pooling=pooling, weight=weight, bias=bias,
-                temperature=temperature, fingerprint=engine.fingerprint,
-                pixel_budget=engine.pixel_budget, window_groups=samples.window_groups,
-                feature_path=FEATURE_PATH, metrics=metrics, trained_on=trained_on)
+    return Head(**{
+        "name": name, "question": name, "pooling": pooling, "weight": weight, "bias": bias,
+        "temperature": temperature, "fingerprint": engine.fingerprint,
+        "pixel_budget": engine.pixel_budget, "window_groups": samples.window_groups,
+        "feature_path": FEATURE_PATH, "metrics": metrics, "trained_on": trained_on, **more})
 
 
 def train_heads(model: str, out: Path, recordings: Sequence[Recording], labels_file: Path, *,
@@ -167,7 +169,7 @@ def check_out(out: Path, names: Sequence[str], engine: Any) -> None:
         path = out / f"{name}.npz"
         if path.exists():
             try:
-                Head.load(path).check(engine.fingerprint, engine.pixel_budget)
+                Head.load(path).check(engine.fingerprint, engine.pixel_budget, language_of(engine))
             except HeadError as error:
                 raise HeadError(f"{error}; it would be overwritten: choose another --out, or "
                                 "say --replace") from error

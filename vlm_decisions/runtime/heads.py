@@ -1,7 +1,9 @@
-"""Tier 1: linear heads on the pooled vision features, one npz file each.
+"""Linear heads, one npz file each: on pooled vision features (Tier 1), or on the decision token.
 
 A head is only right on the features it was trained on, so its file names them (fingerprint of
-the vision weights, pixel budget, feature path) and a head made for others is refused.
+the vision weights, pixel budget, feature path) and a head made for others is refused. One on the
+decision token reads the language model's state after some layers: it is of that depth, of a text,
+and of a language model (its fingerprint). It answers where a question of `depth: auto` may stop.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import os
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,11 +22,14 @@ import numpy as np
 
 from ..files.atomic import replacing
 from ..kinds import kind_of, sigmoid
-from ..questions import Question
+from ..questions import EarlyExit, Question
 
-POOLINGS = ("mean", "mean_max", "motion")
+DECISION = "decision"
+POOLINGS = ("mean", "mean_max", "motion", DECISION)
 #: The one path heads are trained on and run on: pooled features of a 2-frame video group.
 FEATURE_PATH = "video_group"
+#: The path of heads on the decision token.
+DECISION_PATH = "decision_token"
 MAX_HEAD_BYTES = 64_000_000
 _ARRAYS = ("weight", "bias", "temperature", "header")
 
@@ -45,6 +51,8 @@ class Head:
 
     x is, by `pooling`: `mean` of the newest group (D,), `mean_max` of the newest group (2D,), or
     `motion`, newest minus oldest mean and the mean of all, over `window_groups` groups (2D,).
+    Of pooling `decision` it is the decision token's state (D,) after `depth` layers of the language
+    model with the fingerprint `language`, behind the question `text`.
     `question` is the id of the question that it answers, `metrics` and `trained_on` are its
     maker's account. Raises HeadError where the parts do not fit.
     """
@@ -62,10 +70,14 @@ class Head:
     metrics: Mapping[str, Any] = field(default_factory=dict)
     trained_on: str = ""
     source: str = ""
+    depth: int = 0
+    text: str = ""
+    language: str = ""
 
     def __post_init__(self) -> None:
         """Check all parts, so that predicting cannot fail on them."""
-        for key in ("name", "question", "pooling", "fingerprint", "feature_path", "trained_on"):
+        for key in ("name", "question", "pooling", "fingerprint", "feature_path", "trained_on",
+                    "text", "language"):
             if not isinstance(getattr(self, key), str):
                 raise self._error(f"{key} must be text, not {getattr(self, key)!r}")
         if not self.name or not self.question:
@@ -76,12 +88,17 @@ class Head:
             value = getattr(self, key)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise self._error(f"{key} must be a whole number above 0, not {value!r}")
+        decides = self.pooling == DECISION
+        if isinstance(self.depth, bool) or not isinstance(self.depth, int) or self.depth < decides:
+            raise self._error(f"depth must be a whole number of layers, not {self.depth!r}")
+        if decides and not (self.text and self.language):
+            raise self._error("needs the text of its question and the language model's fingerprint")
         if self.pooling == "motion" and self.window_groups < 2:
             raise self._error("motion needs a window_groups of 2 or more")
         weight = self.weight
         if weight.ndim != 1 or not weight.size or weight.dtype.kind != "f":
             raise self._error(f"weight must be float (D,), not {weight.dtype} {weight.shape}")
-        if self.pooling != "mean" and weight.size % 2:
+        if self.pooling in ("mean_max", "motion") and weight.size % 2:
             raise self._error(f"{self.pooling} needs an even number of weights, not {weight.size}")
         if not np.isfinite(weight).all() or not math.isfinite(self.bias):
             raise self._error("weight or bias is not finite")
@@ -99,7 +116,7 @@ class Head:
         if not isinstance(header, dict):
             raise HeadError(f"{path}: header must be a JSON object")
         known = ("name", "question", "pooling", "fingerprint", "pixel_budget", "window_groups",
-                 "feature_path", "metrics", "trained_on")  # fmt: skip
+                 "feature_path", "metrics", "trained_on", "depth", "text", "language")  # fmt: skip
         missing = [key for key in known[:5] if key not in header]
         if missing:
             raise HeadError(f"{path}: header lacks {', '.join(missing)}")
@@ -120,15 +137,21 @@ class Head:
     @property
     def dim(self) -> int:
         """Width D of the vision features that it reads."""
-        return self.weight.size if self.pooling == "mean" else self.weight.size // 2
+        single = self.pooling in ("mean", DECISION)
+        return self.weight.size if single else self.weight.size // 2
 
     @property
     def min_groups(self) -> int:
         """Fewest contiguous groups it answers on: half of its window, for motion."""
         return max(2, self.window_groups // 2) if self.pooling == "motion" else 1
 
-    def check(self, fingerprint: str, pixel_budget: int | None = None) -> None:
-        """Raise HeadError, naming both, unless made for these features."""
+    def check(
+        self, fingerprint: str, pixel_budget: int | None = None, language: str = ""
+    ) -> None:
+        """Raise HeadError, naming both, unless made for these features.
+
+        `language`: fingerprint of the language model, for a head on its decision token.
+        """
         if self.fingerprint != fingerprint:
             raise self._error(
                 f"was made for vision weights {self.fingerprint}, the model has {fingerprint}"
@@ -137,10 +160,14 @@ class Head:
             raise self._error(
                 f"was made for a pixel budget of {self.pixel_budget}, this runs at {pixel_budget}"
             )
-        if self.feature_path != FEATURE_PATH:
+        path = DECISION_PATH if self.pooling == DECISION else FEATURE_PATH
+        if self.feature_path != path:
             raise self._error(
-                f"was made on feature path '{self.feature_path}', this one is '{FEATURE_PATH}'"
+                f"was made on feature path '{self.feature_path}', this one is '{path}'"
             )
+        if self.pooling == DECISION and self.language != language:
+            raise self._error(f"was made for language model {self.language}, this one is "
+                              f"{language or 'of another kind'}")
 
     def logit(self, window: Sequence[Pooled]) -> float:
         """Return the scaled logit on contiguous groups, oldest first.
@@ -177,13 +204,18 @@ def motion_row(means: np.ndarray) -> np.ndarray:
     return np.concatenate([means[-1] - means[0], means.mean(axis=0)])
 
 
+def language_of(engine: Any) -> str:
+    """Return the fingerprint of an engine's language model, empty where it has none."""
+    return getattr(engine, "language_fingerprint", "")
+
+
 def load_heads(
-    paths: Sequence[str | os.PathLike], fingerprint: str, pixel_budget: int
+    paths: Sequence[str | os.PathLike], fingerprint: str, pixel_budget: int, language: str = ""
 ) -> tuple[list[Head], dict[str, str]]:
     """Load the heads made for these features from files, or folders of them.
 
-    Returns the heads, and for each file that was refused the reason. Of two heads of one name
-    the first counts.
+    `language`: see Head.check. Returns the heads, and for each file that was refused the reason. Of
+    two heads of one name the first counts.
     """
     heads: dict[str, Head] = {}
     refused: dict[str, str] = {}
@@ -191,7 +223,7 @@ def load_heads(
         for file in sorted(path.glob("*.npz")) if path.is_dir() else [path]:
             try:
                 head = Head.load(file)
-                head.check(fingerprint, pixel_budget)
+                head.check(fingerprint, pixel_budget, language)
                 if head.name in heads:
                     raise HeadError(f"{file}: there is a head '{head.name}' already")
             except HeadError as error:
@@ -202,10 +234,10 @@ def load_heads(
 
 
 def require_heads(
-    paths: Sequence[str | os.PathLike], fingerprint: str, pixel_budget: int
+    paths: Sequence[str | os.PathLike], fingerprint: str, pixel_budget: int, language: str = ""
 ) -> list[Head]:
     """Load heads as load_heads does; raise HeadError for the first that is refused, or for none."""
-    heads, refused = load_heads(paths, fingerprint, pixel_budget)
+    heads, refused = load_heads(paths, fingerprint, pixel_budget, language)
     if refused:
         raise HeadError(next(iter(refused.values())))
     if not heads:
@@ -217,9 +249,49 @@ def answering_head(question: Question, heads: Sequence[Head]) -> Head | None:
     """Return the head that answers a question at Tier 1, None where there is none for it."""
     if question.tier == "vlm" or not kind_of(question).has_heads:
         return None
+    heads = [head for head in heads if head.pooling != DECISION]
     if question.head is not None:
         return next((head for head in heads if head.name == question.head), None)
     return next((head for head in heads if head.question == question.id), None)
+
+
+def deciding_head(question: Question, heads: Sequence[Head]) -> Head | None:
+    """Return the head that answers at a question's early exit, None where there is none for it.
+
+    It is the one that the question names, else one made for its id, of that depth and text. Raises
+    HeadError where the one named is for another depth, or another text.
+    """
+    if question.early is None or not kind_of(question).has_heads:
+        return None
+    mine = [head for head in heads if head.pooling == DECISION
+            and (head.name if question.head else head.question) == (question.head or question.id)]
+    fitting = [head for head in mine if head.depth == question.shallow_depth
+               and head.text == question.text]
+    if question.head and mine and not fitting:
+        raise mine[0]._error(
+            f"reads layer {mine[0].depth} behind '{mine[0].text}': question '{question.id}' may "
+            f"stop at layer {question.shallow_depth} behind '{question.text}'")
+    return fitting[0] if fitting else None
+
+
+@dataclass(frozen=True)
+class HeadQuery:
+    """What an engine reads of a question whose early exit has a head."""
+
+    text: str
+    kind: str
+    options: tuple[str, ...]
+    depth: int | None
+    early: EarlyExit
+
+
+@lru_cache(maxsize=256)
+def query_with(question: Question, head: Head) -> HeadQuery:
+    """Return a question as it is asked with a head at its early exit."""
+    scale = 1.0 / head.temperature
+    early = EarlyExit(head.depth, question.shallow_margin, scale, head.bias * scale,
+                      tuple(map(float, head.weight)))
+    return HeadQuery(question.text, question.kind, question.options, None, early)
 
 
 def write_head(path: str | os.PathLike, head: Head) -> None:
@@ -235,6 +307,8 @@ def write_head(path: str | os.PathLike, head: Head) -> None:
         "metrics": dict(head.metrics),
         "trained_on": head.trained_on,
     }
+    if head.pooling == DECISION:
+        header |= {"depth": head.depth, "text": head.text, "language": head.language}
     with replacing(path) as file:
         np.savez(
             file,

@@ -27,7 +27,7 @@ from .contradictions import Contradictions
 from .encoding import Encoding
 from .engine_protocol import EngineLike
 from .evidence import Result
-from .heads import Head, load_heads
+from .heads import Head, language_of, load_heads
 from .intake import Intake
 from .one_off import OneOffs
 from .scheduler import Cost
@@ -511,7 +511,8 @@ class Runtime:
     def _heads_for(self, engine: EngineLike, budget: int | None) -> list[Head]:
         if budget not in self._heads:
             heads, refused = load_heads(
-                self._head_paths, engine.fingerprint, budget or engine.pixel_budget
+                self._head_paths, engine.fingerprint, budget or engine.pixel_budget,
+                language_of(engine),
             )
             self._heads[budget] = heads
             self._heads_refused |= refused

@@ -18,7 +18,15 @@ from ..kinds import kind_of, sigmoid
 from ..questions import Question, QuestionError
 from .engine_protocol import EngineLike, ReadoutLike, StreamLike, TimedGroup
 from .evidence import Evidence, Result
-from .heads import Head, HeadError, Pooled, answering_head
+from .heads import (
+    Head,
+    HeadError,
+    HeadQuery,
+    Pooled,
+    answering_head,
+    deciding_head,
+    query_with,
+)
 from .scheduler import Cost, CostModel
 from .settings import RuntimeSettings
 from .smoothing import calibrated, checked
@@ -132,7 +140,11 @@ class Processor:
             raise QuestionError(
                 f"question '{question.id}': unsure {question.unsure}: '{self._engine.name}' sees "
                 "single frames: there is no longer history for it", "unsure")
-        demanded = question.tier == "heads" or question.head is not None
+        try:
+            decides = deciding_head(question, self._heads) is not None
+        except HeadError as error:
+            raise QuestionError(f"question '{question.id}': {error}", "head") from error
+        demanded = question.tier == "heads" or question.head is not None and not decides
         if demanded and answering_head(question, self._heads) is None:
             raise QuestionError(
                 f"question '{question.id}': {self._no_head(question)}",
@@ -278,7 +290,7 @@ class Processor:
             if head is not None:
                 return self._predict(head, question, self._window())
             self._mend()
-            return self._read(question, self._stream.ask([question])[0])
+            return self._read(question, self._stream.ask(self._queries([question]))[0])
         except Exception as error:
             return self._nothing(newest, question, tier, _text(error))
 
@@ -306,7 +318,7 @@ class Processor:
             return Work()
         self._meter.count("asked_again", len(unsure))
         try:
-            readouts = self._long.ask(unsure)
+            readouts = self._long.ask(self._queries(unsure))
         except Exception as error:
             self._long = None
             return Work(faults=(f"engine, asked again: {_text(error)}",))
@@ -462,7 +474,7 @@ class Processor:
             began = self._meter.timer()
             try:
                 with self._meter.modelling("ask"):
-                    readouts = self._stream.ask(sound)
+                    readouts = self._stream.ask(self._queries(sound))
             except Exception:
                 alone = sound + alone  # the one at fault is told when asked by itself
             else:
@@ -474,7 +486,7 @@ class Processor:
         for question in alone:
             try:
                 with self._meter.modelling("ask"):
-                    readout = self._stream.ask([question])[0]
+                    readout = self._stream.ask(self._queries([question]))[0]
             except Exception as error:
                 raised += 1
                 result = self._nothing(encoded, question, TIER_VLM, _text(error))
@@ -483,6 +495,14 @@ class Processor:
             yield self._delivered([result])
         if raised == len(questions):
             self._must_start_over = True  # no question works: perhaps it is the state
+
+    def _queries(self, questions: Sequence[Question]) -> list[Question | HeadQuery]:
+        """Return what the engine is asked: questions, with the heads of their early exits."""
+        return [
+            question if (head := deciding_head(question, self._heads)) is None
+            else query_with(question, head)
+            for question in questions
+        ]
 
     def _read(
         self,

@@ -16,7 +16,7 @@ from ...frames import NS
 from ...kinds import kind_of
 from ...questions import Question, QuestionBook
 from ...runtime.engine_protocol import EngineLike
-from ...runtime.heads import answering_head, load_heads
+from ...runtime.heads import answering_head, language_of, load_heads
 from ...runtime.settings import RuntimeSettings
 from ...runtime.statistics import Percentiles, percentiles
 from ...sources.recording import ReplaySource
@@ -141,7 +141,8 @@ def fast_player(
 def questions_with_head(engine: EngineLike, book: QuestionBook,
                         head_paths: Sequence[Any]) -> frozenset[str]:
     """Return the ids of the questions that a head which fits the engine answers."""
-    heads, _ = load_heads(head_paths, engine.fingerprint, engine.pixel_budget)
+    heads, _ = load_heads(head_paths, engine.fingerprint, engine.pixel_budget,
+                          language_of(engine))
     return frozenset(question.id for question in book if answering_head(question, heads))
 
 
