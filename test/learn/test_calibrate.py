@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import numpy as np
@@ -307,3 +308,39 @@ def test_the_command_refuses_a_head_of_another_model(videos, questions, tmp_path
         videos / "labels.csv", "--heads", tmp_path / "square.npz")]) == 1
     err = capfd.readouterr().err
     assert "square.npz" in err and "pixels-1" in err and "Traceback" not in err
+
+
+def with_exit(predictions, noise, seed=0):
+    """Give question q an early exit: the difference at full depth, worse by `noise` logits."""
+    rng = np.random.default_rng(seed)
+    return [dataclasses.replace(one, shallow={
+        "q": 0.5 * (one.difference["q"] + noise * rng.normal(size=len(one.t_s)))})
+        for one in predictions]
+
+
+def test_the_margin_of_an_early_exit_grows_with_how_wrong_it_is():
+    question = Question("q", "?", depth="auto")
+    known = predictions_of(30, 0)
+    same = fit_question(question, with_exit(known, 0.0))
+    worse = fit_question(question, with_exit(known, 3.0))
+    assert same.values["shallow_margin"] <= worse.values["shallow_margin"]
+    assert same.stops > worse.stops and same.stops > 0.5
+    # The exit's own calibration: its logits are half of those at full depth.
+    assert same.values["shallow_scale"] > 1.3 * same.values["scale"]
+
+
+def test_an_exit_that_knows_nothing_hardly_ever_stops():
+    one = fit_question(Question("q", "?", depth="auto"), with_exit(predictions_of(30, 0), 300.0))
+    assert one.stops < 0.05 or one.values["shallow_scale"] < 0.1
+
+
+def test_an_early_exit_is_asked_where_the_question_has_one(videos, questions):
+    text = QUESTIONS.replace("  text: Is there a square?", "  text: Is there a square?\n"
+                             "  depth: auto")
+    questions.write_text(text)
+    result = run(videos, questions)
+    row = result["questions"]["square"]
+    assert {"shallow_scale", "shallow_bias", "shallow_margin"} <= set(row) and row["stops"] > 0.5
+    assert result["questions"]["none"]["stops"] is None
+    assert QuestionBook.load(questions).get("square").shallow_margin == row["shallow_margin"]
+    print_calibration(result)

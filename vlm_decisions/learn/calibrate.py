@@ -4,7 +4,9 @@ A model's P(yes) ranks well but is often badly calibrated. Platt scaling of the 
 difference corrects the language model, per question: P(yes) = sigmoid(scale * difference + bias).
 (Heads have a temperature of their own, and are not changed.) Then `enter` and `exit` are fitted to
 the cost of late, missed and false answers (see `thresholds`), on the smoothed P(yes) of the tier
-that answers; with `smoothing: filter` its switching rate, too.
+that answers; with `smoothing: filter` its switching rate, too. Of `depth: auto`, the calibration of
+the early exit and the margin from which on its answer stands are fitted: the least margin with
+which no more answers are wrong than at full depth.
 
 Each question is fitted on two thirds of the sources. Both fits are regularised towards the
 question's present values, the more so the less data there is. Values that do not improve the
@@ -22,7 +24,7 @@ import numpy as np
 
 from ..files.atomic import write_text
 from ..questions import Question, QuestionBook
-from ..runtime.heads import Head, answering_head
+from ..runtime.heads import Head, answering_head, deciding_head
 from ..sources.labels import LabelError, check_sources, questions_of, read_labels
 from .measures import calibration_of, log_loss
 from .predictions import LabelledRecording, Predictions, labelled, predict, simulated_desks
@@ -43,6 +45,8 @@ LEAST_SCALE = 0.05  # a model that cannot tell yes from no would get 0
 MOST_SCALE, MOST_BIAS = 1000.0, 1000.0  # limits of a question
 #: Strengths of the regularisation to try: log loss per (logit squared / 2).
 STRENGTHS = (1e-4, 1e-3, 1e-2, 0.1, 1.0)
+#: Margins of an early exit to try, logits.
+MARGINS = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 8.0, 12.0)
 
 
 class CalibrationError(ValueError):
@@ -58,6 +62,7 @@ class Fitted:
         tier: `heads` or `vlm`, who answers.
         values: scale and bias (if the language model is asked), switch_hz (if it is filtered),
             enter and exit, as they are now.
+        stops: share of the held-out samples that stop at the early exit, None without one.
         kept: names of values that were not changed ("scale, bias"; "enter, exit") and why.
         before: auroc, ece, brier and log_loss of the language model's P(yes), None if it is not
             asked, and the `cost` per event of the answers, with the question's values.
@@ -74,6 +79,7 @@ class Fitted:
     after: dict[str, float | None] = field(default_factory=dict)
     sources: int = 0
     held: dict[str, np.ndarray] = field(default_factory=dict)
+    stops: float | None = None
 
     @property
     def changes(self) -> dict[str, float]:
@@ -129,7 +135,8 @@ def calibrate(model: str, questions: Path, out: Path, *, recordings: Sequence[Re
     return {
         "questions": {one.question.id: {
             "tier": one.tier, **one.values, "kept": one.kept, "before": one.before,
-            "after": one.after, "held_out_sources": one.sources} for one in done},
+            "after": one.after, "stops": one.stops, "held_out_sources": one.sources}
+            for one in done},
         **pooled,
         "untouched": [q.id for q in book if q.id not in changes],
     }
@@ -149,6 +156,10 @@ def print_calibration(result: dict[str, Any]) -> None:
               f"{number(row.get('bias'), '7.3f')} {row['enter']:5.2f} {row['exit']:5.2f}   "
               f"{number(b['ece'], '6.3f')} {number(a['ece'], '6.3f')}   "
               f"{b['cost']:6.3f} {a['cost']:6.3f}")
+        if row["stops"] is not None:
+            print(f"{'':<24} early exit: scale {row['shallow_scale']:g}, bias "
+                  f"{row['shallow_bias']:g}, margin {row['shallow_margin']:g}: "
+                  f"{100 * row['stops']:.0f}% stop there")
         if "switch_hz" in row:
             print(f"{'':<24} switch_hz {row['switch_hz']:g}")
         for names, why in row["kept"].items():
@@ -275,9 +286,47 @@ def fit_question(question: Question, predictions: Sequence[Predictions],
         one.held["after"] = one.held["before"]
     if question.tier != "heads":
         one.values |= {"scale": scale, "bias": bias}
+    if question.early is not None and one.tier == "vlm":
+        x = np.concatenate([p.shallow[name] for p in predictions])
+        by_head = deciding_head(question, heads) is not None
+        _fit_exit(one, x, scale * difference + bias, truth == 1, source, into, test, by_head)
     one.values |= dict(zip(named.split(", "), new))
     one.before["cost"], one.after["cost"] = before, after
     return one
+
+
+def _fit_exit(one: Fitted, x: np.ndarray, full: np.ndarray, answer: np.ndarray,
+              source: np.ndarray, into: np.ndarray, test: np.ndarray, by_head: bool) -> None:
+    """Fit the calibration and the margin of an early exit.
+
+    Args:
+        one: what is fitted; its values are added to.
+        x: logit at the exit before its calibration, (N,).
+        full: calibrated logit at full depth, (N,).
+        answer: whether yes is right, bool (N,).
+        source: of each sample, (N,).
+        into: samples to fit on, bool (N,).
+        test: samples held out, bool (N,).
+        by_head: the exit has a head, which is calibrated by itself.
+    """
+    question = one.question
+    present = question.shallow_scale, question.shallow_bias
+    scale, bias = present
+    if not by_head:
+        scale, bias = fit_platt(question.id, x[into], answer[into], source[into], *present)
+        if (_log_losses(x[test], answer[test], scale, bias).mean()
+                >= _log_losses(x[test], answer[test], *present).mean()):
+            scale, bias = present
+    z = x if by_head else scale * x + bias
+
+    def more_wrong(margin: float, part: np.ndarray) -> int:
+        chosen = np.where(np.abs(z) >= margin, z, full)
+        return int(((chosen > 0) != answer)[part].sum() - ((full > 0) != answer)[part].sum())
+
+    good = [m for m in MARGINS if more_wrong(m, into) <= 0 and more_wrong(m, test) <= 0]
+    margin = good[0] if good else MARGINS[-1]
+    one.stops = float((np.abs(z[test]) >= margin).mean())
+    one.values |= {"shallow_scale": scale, "shallow_bias": bias, "shallow_margin": margin}
 
 
 def _tracks(name: str, predictions: Sequence[Predictions], head: Head | None, scale: float,

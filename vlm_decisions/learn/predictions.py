@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import numpy as np
 from ..decision import YES
 from ..frames import FPS, NS, Frame
 from ..questions import Question
-from ..runtime.heads import Head, answering_head
+from ..runtime.heads import Head, answering_head, deciding_head
 from ..sim.clips import SIZE, drawing
 from ..sim.script import Script
 from ..sim.world import World
@@ -51,6 +51,8 @@ class Predictions:
         t_s: time at which each group ends, (N,), not by question.
         fresh: whether the group begins a new window, bool (N,), not by question.
         difference: the language model's logit(yes) - logit(no), (N,).
+        shallow: the same at the early exit of questions with `depth: auto`, (N,); where a head
+            answers there, its logit.
         head_p: P(yes) of the question's head, NaN where its window is too short, (N,).
         truth: 1, 0 or -1 (not known), int8 (N,).
         settled: whether the truth has been the same for SETTLED_S and there is history, bool (N,).
@@ -65,6 +67,7 @@ class Predictions:
     truth: dict[str, np.ndarray]
     settled: dict[str, np.ndarray]
     scene: dict[str, np.ndarray]
+    shallow: dict[str, np.ndarray] = field(default_factory=dict)
 
 
 def labelled(recordings: Sequence[Recording], labels: Labels) -> list[LabelledRecording]:
@@ -90,9 +93,12 @@ def predict(engine: Any, recordings: Sequence[LabelledRecording], questions: Seq
         cache: cache folder, None for none.
     """
     asked = [q for q in questions if q.tier != "heads"]
+    exits = {q.id: deciding_head(q, heads) for q in asked if q.early is not None}
     read = {q.id: head for q in questions if (head := answering_head(q, heads)) is not None}
     store = Store(cache, engine_key(engine), _weights(engine), FPS, WINDOW_GROUPS,
-                  [(q.id, q.text, q.depth) for q in asked],
+                  [(q.id, q.text, q.depth) if q.id not in exits else
+                   (q.id, q.text, q.depth, q.shallow_depth,
+                    exits[q.id] and _head_key(exits[q.id])) for q in asked],
                   [(name, _head_key(head)) for name, head in read.items()])
     found = []
     with progress([one.recording for one in recordings], "asking") as bar:
@@ -100,19 +106,24 @@ def predict(engine: Any, recordings: Sequence[LabelledRecording], questions: Seq
             recording = one.recording
             arrays = store.read(recording.name, recording.identity)
             if arrays is None:
-                arrays = _ask(engine, recording, asked, read, bar)
+                arrays = _ask(engine, recording, asked, read, exits, bar)
                 store.write(arrays, recording.name, recording.identity)
             bar.finish(recording)
-            found.append(_with_truth(one, arrays, questions, asked, read))
+            found.append(_with_truth(one, arrays, questions, asked, read, exits))
     return found
 
 
 def _ask(engine: Any, recording: Recording, asked: Sequence[Question], read: Mapping[str, Head],
-         bar: Bar) -> dict[str, np.ndarray]:
+         exits: Mapping[str, Head | None], bar: Bar) -> dict[str, np.ndarray]:
     stream = engine.stream(WINDOW_GROUPS, "stream")
     window: list[Any] = []
     said: list[list[float]] = []
     heads: list[list[float]] = []
+    shallow: list[list[float]] = []
+    early = [q for q in asked if q.id in exits]
+    queries = [replace(q, depth=None) if q.id in exits else q for q in asked]
+    queries += [replace(q, depth=q.shallow_depth) for q in early]
+    hidden = {"hidden": True} if any(exits.values()) else {}
     t_s: list[float] = []
     fresh: list[bool] = []
     origin_ns, segment = 0, None
@@ -127,8 +138,14 @@ def _ask(engine: Any, recording: Recording, asked: Sequence[Question], read: Map
                       for head in read.values()])
         if asked:
             stream.append(encoded, (group.t_start_ns + group.t_end_ns - 2 * origin_ns) / (2 * NS))
-            readouts = stream.ask(asked)
-            said.append([float(r.logits[0] - r.logits[1]) for r in readouts])
+            readouts = stream.ask(queries, **hidden)
+            differences = [float(r.logits[0] - r.logits[1]) for r in readouts]
+            said.append(differences[: len(asked)])
+            shallow.append([
+                difference if (head := exits[q.id]) is None
+                else float(head.weight @ readout.hidden[-1] + head.bias) / head.temperature
+                for q, difference, readout in zip(
+                    early, differences[len(asked):], readouts[len(asked):], strict=True)])
             while stream.idle():
                 pass
         t_s.append(group.t_end_ns / NS)
@@ -137,12 +154,13 @@ def _ask(engine: Any, recording: Recording, asked: Sequence[Question], read: Map
     count = len(t_s)
     return {"t_s": np.array(t_s), "fresh": np.array(fresh, bool),
             "difference": np.array(said).reshape(count, len(asked)),
+            "shallow": np.array(shallow).reshape(count if asked else 0, len(early)),
             "head_p": np.array(heads).reshape(count, len(read))}
 
 
 def _with_truth(one: LabelledRecording, arrays: dict[str, np.ndarray],
                 questions: Sequence[Question], asked: Sequence[Question],
-                read: Mapping[str, Head]) -> Predictions:
+                read: Mapping[str, Head], exits: Mapping[str, Head | None]) -> Predictions:
     t_s, fresh = arrays["t_s"], arrays["fresh"]
     since = np.zeros(len(t_s), int)  # groups before this one in its window
     for i in range(1, len(t_s)):
@@ -161,7 +179,8 @@ def _with_truth(one: LabelledRecording, arrays: dict[str, np.ndarray],
     return Predictions(one.recording.name, t_s, fresh,
                        {q.id: arrays["difference"][:, k] for k, q in enumerate(asked)},
                        {name: arrays["head_p"][:, k] for k, name in enumerate(read)},
-                       truth, settled, scene)
+                       truth, settled, scene,
+                       {name: arrays["shallow"][:, k] for k, name in enumerate(exits)})
 
 
 def _desk(seed: int, digest: str) -> LabelledRecording:
