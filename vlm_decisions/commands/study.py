@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from .arguments import Commands, at_least, positive, reuse_arguments, reuse_settings
-from .sources import heads_for, warn_of_scope
+from .sources import add_sources, heads_for, recordings_of, refuse_labels, warn_of_scope
 
 
 def add(commands: Commands) -> None:
     study = commands.add_parser("study", help="measure a model")
     what = study.add_subparsers(required=True, metavar="WHAT")
     for part in (_score, _questions, _suggestions, _ladder, _temporal, _baseline, _heads, _mvbench,
-                 _reuse):
+                 _reuse, _wording, _ablation, _recent):
         part(what)
 
 
@@ -204,6 +204,62 @@ def _reuse(what: Commands) -> None:
         return 0
 
     reuse.set_defaults(run=run)
+
+
+def _wording(what: Commands) -> None:
+    wording = what.add_parser("wording", help="paraphrases of questions, and orders of options")
+    wording.add_argument("--texts", type=Path, metavar="F",
+                         help="YAML: question id to a list of paraphrases")
+    _ways(wording, by_question=True)
+
+
+def _ablation(what: Commands) -> None:
+    _ways(what.add_parser("ablation", help="windows of 1, 2 and 4 s at 4 and 8 frames a second"))
+
+
+def _recent(what: Commands) -> None:
+    _ways(what.add_parser("recent", help="the last 2 to 16 single frames against the stream"))
+
+
+def _ways(parser: argparse.ArgumentParser, by_question: bool = False) -> None:
+    """Add the arguments and the run of a study that compares ways of asking."""
+    _common(parser, 40, figure=False)
+    add_sources(parser)
+    study = parser.prog.split()[-1]
+
+    def run(options: argparse.Namespace) -> int:
+        from ..engine.engine import Engine
+        from ..lab.studies import variants
+        from ..learn.predictions import labelled, simulated_desks
+        from ..questions import QuestionBook, questions_path
+        from ..sources.labels import check_sources, read_labels
+
+        recordings = recordings_of(options)
+        if recordings:
+            warn_of_scope(options.model)
+            labels = read_labels(options.labels)
+            check_sources(labels, [r.name for r in recordings],
+                          skip_unlabelled=options.skip_unlabelled)
+            known = labelled(recordings, labels)
+        else:
+            refuse_labels(options)
+            known = simulated_desks(options.clips)
+        told = {name for one in known for name in one.truth.ids}
+        asked = [q for q in QuestionBook.load(questions_path(options.questions)) if q.id in told]
+        if not asked:
+            raise variants.StudyError(f"{options.questions}: none of its questions has truth "
+                                      f"(there is of: {', '.join(sorted(told))})")
+        texts = variants.read_texts(options.texts) if getattr(options, "texts", None) else {}
+        engine = Engine.load(options.model)
+        ways = (variants.wordings(engine, asked, texts) if study == "wording" else
+                variants.ablations(engine, asked) if study == "ablation" else
+                variants.recents(engine, asked))
+        result = variants.compare(ways, known)
+        variants.print_comparison(result, by_question)
+        _write(options.json, result)
+        return 0
+
+    parser.set_defaults(run=run)
 
 
 def _common(parser: argparse.ArgumentParser, clips: int | None, *, heads: bool = False,
