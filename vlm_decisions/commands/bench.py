@@ -105,5 +105,23 @@ def add(commands: Commands) -> None:
         return 0
 
     peers.set_defaults(run=run_peers)
+    packed = what.add_parser("packed", help="a tick with packed weights and with plain ones")
+    packed.add_argument("--model", default="sim_desk", help="a plain checkpoint [sim_desk]")
+    packed.add_argument("--bits", type=int, choices=(2, 3, 4, 5, 6, 8), default=4)
+    packed.add_argument("--questions", type=count, default=16, metavar="N", help="a tick [16]")
+    packed.add_argument("--ticks", type=count, default=64, help="ticks measured [64]")
+    packed.add_argument("--json", metavar="F")
+
+    def run_packed(options: argparse.Namespace) -> int:
+        from ..files.atomic import write_json
+        from ..lab.bench.packed import bench_packed
+
+        result = bench_packed(options.model, bits=options.bits, n_questions=options.questions,
+                              ticks=options.ticks)
+        if options.json:
+            write_json(options.json, result)
+        return 0
+
+    packed.set_defaults(run=run_packed)
     bench_replay.add(what)
     bench_soak.add(what)
