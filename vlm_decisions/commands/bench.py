@@ -89,7 +89,7 @@ def add(commands: Commands) -> None:
                             "[sim_desk,0.8b,2b]")
     peers.add_argument("--questions", type=count, default=6, metavar="N")
     peers.add_argument("--groups", type=count, default=8, metavar="N", help="of the window [8]")
-    peers.add_argument("--repeat", type=count, default=3, help="rounds after a warm-up [3]")
+    peers.add_argument("--repeat", type=count, help="rounds after a warm-up [3; large models 1]")
     peers.add_argument("--layers", type=count,
                        help="fewer language-model layers than the shape has, to be quick")
     peers.add_argument("--json", metavar="F")
