@@ -48,14 +48,21 @@ def add(commands: Commands) -> None:
     engine.add_argument("--repeat", type=count, help="rounds after a warm-up [tiny 5, else 2]")
     engine.add_argument("--layers", type=count,
                         help="fewer language-model layers than the shape has, to be quick")
+    engine.add_argument("--reuse", action="store_true",
+                        help="instead: a group and a tick where 100, 50, 25, 10%% of the visual "
+                             "tokens changed, at 224 and 448 pixels")
     engine.add_argument("--json", metavar="F")
 
     def run_engine(options: argparse.Namespace) -> int:
         from ..files.atomic import write_json
         from ..lab.bench.engine import bench_engine
+        from ..lab.bench.reuse import bench_reuse
 
-        result = bench_engine(options.shape, options.questions, repeat=options.repeat,
-                              layers=options.layers)
+        if options.reuse:
+            result = bench_reuse(options.shape, repeat=options.repeat or 3, layers=options.layers)
+        else:
+            result = bench_engine(options.shape, options.questions, repeat=options.repeat,
+                                  layers=options.layers)
         if options.json:
             write_json(options.json, result)
         return 0

@@ -50,7 +50,7 @@ CAMERAS: Final = ("fixed", "flicker", "fixed", "fixed", "fixed", "moving", "fixe
 
 @dataclass(frozen=True)
 class FilmedScene:
-    """A filmed desk: frames at the video's own rate, and what is true at each group's end.
+    """A filmed desk: frames at ``every`` times the sampled rate, and what is true at a group's end.
 
     settled: for each group, whether the last change lies far enough back for one right answer.
     """
@@ -59,24 +59,25 @@ class FilmedScene:
     frames: list[np.ndarray]
     truth: list[dict[str, str]]
     settled: list[bool]
+    every: int = NATIVE
 
     @property
     def groups(self) -> list[list[np.ndarray]]:
         """The sampled frames, two a group."""
-        sampled = self.frames[::NATIVE]
+        sampled = self.frames[:: self.every]
         return [sampled[i : i + 2] for i in range(0, len(sampled) - 1, 2)]
 
 
-def film(seed: int, camera: str, seconds: float = SCENE_S) -> FilmedScene:
-    """Film a random desk."""
+def film(seed: int, camera: str, seconds: float = SCENE_S, every: int = NATIVE) -> FilmedScene:
+    """Film a random desk at ``every`` times the rate at which it is sampled."""
     world = World(seed, Script.random(seed, seconds))
-    rate = FPS * NATIVE
+    rate = FPS * every
     images = [_seen(world.render(k / rate, *SIZE), camera, k / rate, seed)
               for k in range(int(seconds * rate))]  # fmt: skip
     changes = np.array([0.0, *world.script.changes_s])
-    ends = [(2 * i + 1) / FPS for i in range(len(images[::NATIVE]) // 2)]
+    ends = [(2 * i + 1) / FPS for i in range(len(images[::every]) // 2)]
     settled = [t - changes[changes <= t].max() >= SETTLED_S for t in ends]
-    return FilmedScene(camera, images, [world.truth(t) for t in ends], settled)
+    return FilmedScene(camera, images, [world.truth(t) for t in ends], settled, every)
 
 
 def _seen(image: np.ndarray, camera: str, t_s: float, seed: int) -> np.ndarray:
@@ -100,13 +101,14 @@ class ReuseMode:
 
     masks: gives for each group of a scene the tokens that changed, bool (rows, columns). drop:
     "vision" leaves the others out before the vision encoder, "language" after it; else they are
-    reused. about: one line.
+    reused. coded: whether the masks need the video at its own rate. about: one line.
     """
 
     about: str
     settings: ReuseSettings
     masks: Callable[[FilmedScene, Engine], list[np.ndarray]] | None = None
     drop: str = ""
+    coded: bool = False
 
 
 def _grid(scene: FilmedScene, engine: Engine) -> tuple[int, int]:
@@ -182,7 +184,8 @@ def all_modes(settings: ReuseSettings) -> dict[str, ReuseMode]:
                                    replace(settings, brightness=False)),
         "random": ReuseMode(f"control: a random {RANDOM_SHARE:.0%} of the tokens is encoded",
                             told, randomly(RANDOM_SHARE)),
-        "vectors": ReuseMode("tokens told by motion vectors, tau 0.5", told, vectors(0.5)),
+        "vectors": ReuseMode("tokens told by motion vectors, tau 0.5", told, vectors(0.5),
+                             coded=True),
         "language_changed": ReuseMode("all encoded, the language model gets the changed tokens",
                                       told, by_pixels(settings), "language"),
     }
@@ -190,9 +193,9 @@ def all_modes(settings: ReuseSettings) -> dict[str, ReuseMode]:
                      (4.0, GOP // 4), (4.0, 4 * GOP)):  # fmt: skip
         modes[f"paper_tau{tau:g}_gop{gop}"] = ReuseMode(
             f"CodecSight's rule: the others are left out; tau {tau:g} px, GOP {gop} frames",
-            told, vectors(tau, gop), "vision")
+            told, vectors(tau, gop), "vision", True)
     modes["paper_rescue"] = ReuseMode("the same, tau 4 px, with residual rescue at 0.05", told,
-                                 vectors(4.0, GOP, 0.05), "vision")
+                                 vectors(4.0, GOP, 0.05), "vision", True)
     return modes
 
 
@@ -459,8 +462,9 @@ def study_reuse(
     cameras: dict[str, _Sum] = {}
     book = asked(questions, heads)
     exact_mode = ReuseMode("every group encoded, appended and asked", ReuseSettings())
+    every = NATIVE if any(mode.coded for mode in chosen.values()) else 1
     for k in progress(iter(range(scenes))):
-        scene = film(seed + k, CAMERAS[k % len(CAMERAS)], seconds)
+        scene = film(seed + k, CAMERAS[k % len(CAMERAS)], seconds, every)
         exact = watch(engine, scene, exact_mode, book, heads)
         for name, mode in chosen.items():
             seen = watch(engine, scene, mode, book, heads)
