@@ -19,8 +19,10 @@ import numpy as np
 
 from ...engine.change import ChangeTracker
 from ...engine.engine import Engine
+from ...engine.errors import StateError
 from ...engine.forward import join
 from ...engine.pixels import resized
+from ...engine.sliding import check_slides
 from ...engine.stream import Stream
 from ...engine.vision import VisionGroup
 from ...files.atomic import write_json
@@ -35,8 +37,10 @@ from ...sim.clips import SETTLED_S, SIZE
 from ...sim.script import Script
 from ...sim.world import World
 from ..bench.flops import sequence_flops, vision_flops
+from ..shapes import random_engine
 from .clip_answers import desk_questions
 from .codec import GopMask, coded
+from .window import print_window, study_window
 
 FIRST_SEED: Final = 870_000_000  # scenes that settings were not tuned on
 TUNING_SEED: Final = 860_000_000
@@ -44,6 +48,8 @@ SCENE_S: Final = 20.0
 NATIVE: Final = 2  # frames of the video for one that is sampled
 GOP: Final = 32  # frames of the video
 RANDOM_SHARE: Final = 0.25
+WINDOW_MODE: Final = "window"  # moves windows on, see window.py
+WINDOW_S: Final = 8.0  # of a scene for that
 #: A quarter of the scenes is seen by a moving camera or in flickering light.
 CAMERAS: Final = ("fixed", "flicker", "fixed", "fixed", "fixed", "moving", "fixed", "fixed")
 
@@ -453,10 +459,15 @@ def study_reuse(
     """
     settings = settings or ReuseSettings("pixels")
     modes = all_modes(settings)
-    unknown = set(names or ()) - modes.keys()
+    unknown = set(names or ()) - modes.keys() - {WINDOW_MODE}
     if unknown:
         raise ValueError(f"there is no mode {', '.join(sorted(unknown))} (there are: "
-                         f"{', '.join(modes)})")
+                         f"{', '.join((*modes, WINDOW_MODE))})")
+    moved = None
+    if not names or WINDOW_MODE in names:
+        moved = move_windows(engine, seed, min(seconds, WINDOW_S))
+    if names and set(names) == {WINDOW_MODE}:
+        return {"model": engine.name, "fingerprint": engine.fingerprint, "window": moved}
     chosen = {name: mode for name, mode in modes.items() if not names or name in names}
     sums: Mapping[str, _Sum] = {name: _Sum() for name in chosen}
     cameras: dict[str, _Sum] = {}
@@ -485,14 +496,33 @@ def study_reuse(
         "modes": {name: {"about": chosen[name].about, **result}
                   for name, result in results.items()},
         "cameras": {name: one.result() for name, one in cameras.items()},
+        "window": moved,
     }
+
+
+def move_windows(engine: Engine, seed: int, seconds: float) -> dict[str, Any]:
+    """Move windows on over a scene: of the engine's model, or of random weights where it cannot."""
+    try:
+        check_slides(engine)
+    except StateError:
+        engine = random_engine("vl")
+    scene = film(seed, CAMERAS[0], seconds)
+    videos: dict[int, list] = {}
+
+    def video(gop: int) -> list:
+        if gop not in videos:
+            videos[gop] = list(coded(scene.frames, FPS * NATIVE, gop))
+        return videos[gop]
+
+    rows = study_window(engine, lambda: scene.frames, video, every=NATIVE)
+    return {"model": engine.name, "rows": rows}
 
 
 def keep(engine: Engine, result: Mapping[str, Any]) -> Path:
     """Keep the figures of the settings in the checkpoint's folder; return the file."""
     path = engine.checkpoint.folder / MEASURED
     write_json(path, {name: value for name, value in result.items()
-                      if name not in ("modes", "cameras")})
+                      if name not in ("modes", "cameras", "window")})
     return path
 
 
@@ -502,6 +532,11 @@ COLUMNS: Final = ("equal", "mean_dp", "worst_scene", "longest_wrong_groups", "he
 
 def print_reuse(result: Mapping[str, Any]) -> None:
     """Print a line for each mode."""
+    if result["window"]:
+        print_window(result["window"]["rows"])
+        print(f"windows of {result['window']['model']}")
+    if "modes" not in result:
+        return
     heading = ("equal", "mean dP", "worst", "wrong", "heads", "vision", "LM", "still", "FLOPs",
                "CPU")
     print(f"{'mode':<22} " + " ".join(f"{name:>7}" for name in heading) + "   accuracy")

@@ -38,7 +38,7 @@ WINDOW: Final = 8  # groups
 
 
 @dataclass(frozen=True)
-class Case:
+class WindowCase:
     """One way to move a window on.
 
     stride: groups a move. gop: groups from one I frame to the next; anchors are computed anew.
@@ -64,13 +64,14 @@ class Case:
 
 
 CASES: Final = (
-    Case(),
-    Case(turned=False),
-    Case(restate=True),
-    Case(refresh=16),
-    Case(gop=8),
-    Case(gop=4),
-    *(Case(stride, gop, tau) for tau in (0.5, 2.0, 4.0) for gop in (4, 8) for stride in (2, 4)),
+    WindowCase(),
+    WindowCase(turned=False),
+    WindowCase(restate=True),
+    WindowCase(refresh=16),
+    WindowCase(gop=8),
+    WindowCase(gop=4),
+    *(WindowCase(stride, gop, tau)
+      for tau in (0.5, 2.0, 4.0) for gop in (4, 8) for stride in (2, 4)),
 )
 
 
@@ -87,7 +88,7 @@ def study_window(
     coded: Callable[[int], Sequence[Coded]],
     *,
     every: int = 1,
-    cases: Sequence[Case] = CASES,
+    cases: Sequence[WindowCase] = CASES,
     groups: int = WINDOW,
 ) -> list[dict[str, Any]]:
     """Move windows of ``groups`` groups over a film in each way; raises StateError for hybrids.
@@ -112,7 +113,8 @@ def study_window(
 
 
 def _dropped(engine: Engine, pairs: Sequence, whole: Sequence[VisionGroup],
-             coded: Callable[[int], Sequence[Coded]], every: int, case: Case) -> list[VisionGroup]:
+             coded: Callable[[int], Sequence[Coded]], every: int,
+             case: WindowCase) -> list[VisionGroup]:
     """Encode the groups without the tokens that the codec's rule drops."""
     span = 2 * every
     mask = GopMask(whole[0].grid, engine.settings.merge, case.tau)
@@ -130,8 +132,8 @@ def _dropped(engine: Engine, pairs: Sequence, whole: Sequence[VisionGroup],
     return out
 
 
-def _walk(engine: Engine, seen: Sequence[VisionGroup], whole: Sequence[VisionGroup], case: Case,
-          groups: int, known: dict) -> dict[str, Any]:
+def _walk(engine: Engine, seen: Sequence[VisionGroup], whole: Sequence[VisionGroup],
+          case: WindowCase, groups: int, known: dict) -> dict[str, Any]:
     """Move one window over the groups; known: answers about windows computed anew, kept."""
 
     def anew(of: Sequence[VisionGroup], part: slice) -> np.ndarray:
