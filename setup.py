@@ -82,6 +82,7 @@ class BuildCMake(Command):
             f"-DPython3_EXECUTABLE={sys.executable}",
             "-DCMAKE_BUILD_TYPE=Release",
             "-DBUILD_TESTING=OFF",
+            "-DUNITY_INTERFACES=ON",
         ]  # fmt: skip
         if shutil.which("ninja"):
             configure += ["-G", "Ninja"]

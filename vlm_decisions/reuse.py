@@ -44,10 +44,10 @@ class ReuseSettings:
     """
 
     mode: str = "off"
-    threshold: float = 14.0
+    threshold: float = 12.0
     brightness: bool = True
     full_above: float = 0.3
-    refresh_groups: int = 8
+    refresh_groups: int = 10
     skip_still: bool = True
 
     def __post_init__(self) -> None:

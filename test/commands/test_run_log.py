@@ -25,7 +25,7 @@ def film(tmp_path):
 
 
 def play(monkeypatch, film, log, model):
-    monkeypatch.setattr(Engine, "load", lambda *_: model)
+    monkeypatch.setattr(Engine, "load", lambda *_, **options: model)
     book = run.make_book(None, ["Is it?"])
     return run.run_live(VideoFile(film), book, log=DecisionLog(log), view=False)
 

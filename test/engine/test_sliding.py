@@ -157,6 +157,32 @@ def test_groups_with_tokens_left_out_keep_their_places(engine, groups):
     assert np.abs(keys(state, 0) - keys(want, 0)).max() < 1e-5 * np.abs(keys(want, 0)).max()
 
 
+def test_a_stream_in_mode_window_can_be_moved_on(engine):
+    groups, times_s = encoded(engine, 8)
+    moved, anew_ = (engine.stream(4, "window", slide=n) for n in (4, 1))
+    far = []
+    for i, (group, t_s) in enumerate(zip(groups, times_s, strict=True)):
+        for stream in (moved, anew_):
+            stream.append(group, t_s)
+        one, other = (np.concatenate([r.probabilities for r in stream.ask(QUERIES)])
+                      for stream in (moved, anew_))  # fmt: skip
+        far.append(float(np.abs(one - other).max()))
+        if i == 6:
+            moved.reset()
+            for group_, t in zip(groups[3:7], times_s[3:7], strict=True):
+                moved.append(group_, t)
+    assert max(far[:4]) < 1e-5, "a window that grows, and its first refresh"
+    assert max(far[4:7]) > 1e-5, "it was moved on"
+
+
+def test_only_a_window_can_be_moved_on():
+    engine = tiny_engine("qwen3_vl")
+    with pytest.raises(ValueError, match="only a window"):
+        engine.stream(4, "stream", slide=4)
+    with pytest.raises(StateError, match="DeltaNet"):
+        tiny_engine("qwen3_5").stream(4, "window", slide=4)
+
+
 def test_models_that_keep_no_keys_of_single_tokens_are_refused_by_name():
     with pytest.raises(StateError, match="layer 0 is a DeltaNet: it keeps one memory"):
         SlidingWindow(tiny_engine("qwen3_5"))

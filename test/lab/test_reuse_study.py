@@ -8,10 +8,14 @@ import pytest
 
 pytest.importorskip("av", reason="PyAV is not installed")
 
+from tiny import moving_frames, tiny_engine
+
 from vlm_decisions import cli
-from vlm_decisions.engine import Engine
+from vlm_decisions.engine import Engine, StateError
+from vlm_decisions.lab.bench.reuse import bench_reuse
 from vlm_decisions.lab.studies import codec
 from vlm_decisions.lab.studies.reuse import all_modes, keep, print_reuse, study_reuse
+from vlm_decisions.lab.studies.window import WindowCase, print_window, study_window
 from vlm_decisions.reuse import ReuseSettings, measured_text, read_measured
 
 SETTINGS = ReuseSettings("pixels")
@@ -153,3 +157,47 @@ def test_rescue_only_adds():
     appeared = codec.Coded(False, np.zeros((24, 32, 2), np.float32), lit)
     assert not plain.push(appeared).any()
     assert np.flatnonzero(rescued.push(appeared)).tolist() == [11]
+
+
+# -- windows moved on ----------------------------------------------------------------------------
+
+
+def test_windows_moved_on_and_the_control_that_must_fail():
+    engine = tiny_engine("qwen3_vl")
+    frames = moving_frames(24)
+    cases = [WindowCase(), WindowCase(turned=False), WindowCase(gop=1), WindowCase(refresh=4),
+             WindowCase(2, 4, 2.0)]  # fmt: skip
+    rows = study_window(engine, lambda: frames, lambda gop: list(codec.coded(frames, 8, gop)),
+                        cases=cases, groups=4)  # fmt: skip
+    turned, still, anew, refreshed, dropped = rows
+    assert anew["dp_max"] < 1e-5, "every group is an anchor"
+    assert turned["dp"] < still["dp"] / 2, "control: keys that are not turned"
+    assert (turned["rebuild"], anew["rebuild"]) == (0, pytest.approx(1, abs=0.1))
+    assert turned["rebuild"] < refreshed["rebuild"] < anew["rebuild"]
+    assert turned["new_kv"] == pytest.approx(1 / 4, abs=0.05)
+    assert dropped["new_kv"] < 1
+    assert turned["dp_all"] == turned["dp"]
+    print_window(rows)
+
+
+def test_windows_of_a_hybrid_are_refused_by_name(engine):
+    with pytest.raises(StateError, match="DeltaNet"):
+        study_window(engine, list, lambda gop: [])
+
+
+# -- the bench -----------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_the_bench_of_reuse():
+    said = []
+    result = bench_reuse("tiny", (128,), (1.0, 0.5, 0.25), repeat=1, say=said.append)
+    rows = result["results"]
+    assert [row["share"] for row in rows] == [1.0, 0.5, 0.25]
+    assert rows[0]["vision_ratio"] == rows[0]["vision_flops"] == 1.0
+    assert rows[2]["vision_flops"] == pytest.approx(0.25)
+    assert rows[2]["vision_flops"] < rows[2]["tick_flops"] < 1
+    assert [row["size"] for row in result["flops"]] == [128] * 3
+    assert result["flops"][1]["vision_flops"] == pytest.approx(0.5)
+    assert all(ms > 0 for ms in result["map_ms"].values())
+    assert len(said) == 9

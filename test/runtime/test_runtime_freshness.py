@@ -467,6 +467,16 @@ def test_why_images_come_late_is_told_with_how_late_they_are():
         assert reasons and all(reason.endswith(f": {lost}") for reason in reasons), reasons
 
 
+def test_a_single_image_left_out_is_no_reason_for_others_that_are_old():
+    bench = Bench(ONE)
+    bench.film(0, 12, delay_s=6.0)
+    for index in range(24):  # a frame again that was there before
+        bench.clock.at(6.01 + index / 2, lambda at_s=index / 2: bench.shoot(at_s))
+    bench.run(12)
+    reasons = [d.reason for d in bench.of("person") if "the newest image" in d.reason]
+    assert reasons and not any("stamps" in reason for reason in reasons), reasons
+
+
 def test_rates_fall_when_nothing_comes_any_more():
     bench = Bench(ONE)
     bench.film(0, 6)

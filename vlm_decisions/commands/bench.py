@@ -48,14 +48,21 @@ def add(commands: Commands) -> None:
     engine.add_argument("--repeat", type=count, help="rounds after a warm-up [tiny 5, else 2]")
     engine.add_argument("--layers", type=count,
                         help="fewer language-model layers than the shape has, to be quick")
+    engine.add_argument("--reuse", action="store_true",
+                        help="instead: a group and a tick where 100, 50, 25, 10%% of the visual "
+                             "tokens changed, at 224 and 448 pixels")
     engine.add_argument("--json", metavar="F")
 
     def run_engine(options: argparse.Namespace) -> int:
         from ..files.atomic import write_json
         from ..lab.bench.engine import bench_engine
+        from ..lab.bench.reuse import bench_reuse
 
-        result = bench_engine(options.shape, options.questions, repeat=options.repeat,
-                              layers=options.layers)
+        if options.reuse:
+            result = bench_reuse(options.shape, repeat=options.repeat or 3, layers=options.layers)
+        else:
+            result = bench_engine(options.shape, options.questions, repeat=options.repeat,
+                                  layers=options.layers)
         if options.json:
             write_json(options.json, result)
         return 0
@@ -89,7 +96,7 @@ def add(commands: Commands) -> None:
                             "[sim_desk,0.8b,2b]")
     peers.add_argument("--questions", type=count, default=6, metavar="N")
     peers.add_argument("--groups", type=count, default=8, metavar="N", help="of the window [8]")
-    peers.add_argument("--repeat", type=count, default=3, help="rounds after a warm-up [3]")
+    peers.add_argument("--repeat", type=count, help="rounds after a warm-up [3; large models 1]")
     peers.add_argument("--layers", type=count,
                        help="fewer language-model layers than the shape has, to be quick")
     peers.add_argument("--json", metavar="F")
@@ -105,5 +112,23 @@ def add(commands: Commands) -> None:
         return 0
 
     peers.set_defaults(run=run_peers)
+    packed = what.add_parser("packed", help="a tick with packed weights and with plain ones")
+    packed.add_argument("--model", default="sim_desk", help="a plain checkpoint [sim_desk]")
+    packed.add_argument("--bits", type=int, choices=(2, 3, 4, 5, 6, 8), default=4)
+    packed.add_argument("--questions", type=count, default=16, metavar="N", help="a tick [16]")
+    packed.add_argument("--ticks", type=count, default=64, help="ticks measured [64]")
+    packed.add_argument("--json", metavar="F")
+
+    def run_packed(options: argparse.Namespace) -> int:
+        from ..files.atomic import write_json
+        from ..lab.bench.packed import bench_packed
+
+        result = bench_packed(options.model, bits=options.bits, n_questions=options.questions,
+                              ticks=options.ticks)
+        if options.json:
+            write_json(options.json, result)
+        return 0
+
+    packed.set_defaults(run=run_packed)
     bench_replay.add(what)
     bench_soak.add(what)

@@ -16,6 +16,7 @@ import numpy as np
 CELLS: Final = 4  # along one side of a token: 8 x 8 pixels where a token has 32 x 32
 DARK: Final = 16  # cells darker than this say nothing about a brightness ratio
 BRIGHTER: Final = 0.2  # a light that changed by more than this share is a change
+SAME: Final = 0.004  # less than this share is less than a grey level
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,8 @@ class ChangeTracker:
         self._side, self._cell, self._level = side, max(1, side // CELLS), brightness
         self._encoded: np.ndarray | None = None
         self._means: list[np.ndarray] = []  # of the cells, where brightness is divided out
-        self._newest: tuple[np.ndarray, tuple[float, float]] | None = None
+        # The pair looked at last, its brightness, and the means of its cells.
+        self._newest: tuple[np.ndarray, tuple[float, float], list[np.ndarray]] | None = None
 
     @property
     def shape(self) -> tuple[int, ...] | None:
@@ -53,50 +55,67 @@ class ChangeTracker:
 
     def compare(self, pair: np.ndarray) -> Change:
         """Compare a pair of the same shape; there must have been one."""
-        ratios = self._ratios(pair)
+        ratios = self._look(pair)[0]
         worst = None
         for frame, before, ratio in zip(pair, self._encoded, ratios, strict=True):
-            score = self._cells(cv2.absdiff(_divided(frame, ratio), before))
-            worst = score if worst is None else cv2.max(worst, score)
-        grey = cv2.transform(worst, np.full((1, 3), 1 / 3, np.float32))
+            score = _means(cv2.absdiff(_divided(frame, ratio), before), self._cell)
+            worst = score if worst is None else np.maximum(worst, score)
         cells = self._side // self._cell
-        per = grey.reshape(grey.shape[0] // cells, cells, grey.shape[1] // cells, cells)
+        per = worst.reshape(worst.shape[0] // cells, cells, worst.shape[1] // cells, cells)
         return Change(per.max(axis=(1, 3)), ratios)
 
     def encoded(self, pair: np.ndarray, tokens: np.ndarray | None = None) -> None:
         """Note that ``tokens`` (indices in reading order; None: all) were encoded from ``pair``."""
         if tokens is None:
             self._encoded = pair.copy()
+            if self._level:
+                self._means = [_means(frame, self._cell) for frame in pair]
         else:
-            ratios = self._ratios(pair)
-            now = np.stack([_divided(*both) for both in zip(pair, ratios, strict=True)])
-            side = self._side
-            _, height, width, _ = pair.shape
-            shape = (2, height // side, side, width // side, side, 3)
-            row, column = np.divmod(tokens, width // side)
-            self._encoded.reshape(shape)[:, row, :, column] = now.reshape(shape)[:, row, :, column]
-        if self._level:
-            self._means = [self._cells(frame) for frame in self._encoded]
+            ratios, means = self._look(pair)
+            side, cells = self._side, self._side // self._cell
+            for row, column in zip(*np.divmod(tokens, pair.shape[2] // side), strict=True):
+                place = (slice(row * side, (row + 1) * side),
+                         slice(column * side, (column + 1) * side))  # fmt: skip
+                small = (slice(row * cells, (row + 1) * cells),
+                         slice(column * cells, (column + 1) * cells))  # fmt: skip
+                for i, ratio in enumerate(ratios):
+                    self._encoded[i][place] = _divided(pair[i][place], ratio)
+                    if self._level:
+                        self._means[i][small] = means[i][small] / ratio
         self._newest = None
 
-    def _ratios(self, pair: np.ndarray) -> tuple[float, float]:
-        """Return how much brighter most of each frame is; 1.0 where it is another light."""
-        if not self._level:
-            return 1.0, 1.0
-        if self._newest is None or self._newest[0] is not pair:
-            ratios = []
-            for frame, before in zip(pair, self._means, strict=True):
-                lit = before > DARK
-                ratio = float(np.median(self._cells(frame)[lit] / before[lit])) if lit.any() else 1
-                ratios.append(ratio if abs(ratio - 1.0) <= BRIGHTER else 1.0)
-            self._newest = pair, tuple(ratios)
-        return self._newest[1]
+    def _look(self, pair: np.ndarray) -> tuple[tuple[float, float], list[np.ndarray]]:
+        """Return how much brighter most of each frame is, and the means of its cells.
 
-    def _cells(self, frame: np.ndarray) -> np.ndarray:
-        """Mean of each cell, float32 (h, w, 3)."""
-        height, width = (size // self._cell for size in frame.shape[:2])
-        small = cv2.resize(frame, (width, height), interpolation=cv2.INTER_AREA)
-        return small.astype(np.float32)
+        1.0 where it is another light, or the same but for rounding.
+        """
+        if not self._level:
+            return (1.0, 1.0), []
+        if self._newest is None or self._newest[0] is not pair:
+            means = [_means(frame, self._cell) for frame in pair]
+            ratios = []
+            for now, before in zip(means, self._means, strict=True):
+                lit = before > DARK
+                ratio = float(np.median(now[lit] / before[lit])) if lit.any() else 1.0
+                ratios.append(ratio if SAME < abs(ratio - 1.0) <= BRIGHTER else 1.0)
+            self._newest = pair, tuple(ratios), means
+        return self._newest[1:]
+
+
+def _means(frame: np.ndarray, cell: int) -> np.ndarray:
+    """Mean of each cell over all channels, float32 (h, w), of a uint8 (H, W, 3) frame."""
+    height, width, channels = frame.shape
+    flat = frame.reshape(height, width * channels)
+    if cell & (cell - 1):  # not a power of two
+        total = cv2.integral(flat)[::cell, :: cell * channels].astype(np.float32)
+        whole = total[1:, 1:] - total[1:, :-1] - total[:-1, 1:] + total[:-1, :-1]
+        return whole / (cell * cell * channels)
+    while cell > 1:  # halving is several times as fast as averaging at once
+        flat = cv2.resize(flat, (flat.shape[1] // 2, flat.shape[0] // 2),
+                          interpolation=cv2.INTER_AREA)  # fmt: skip
+        cell //= 2
+    parts = [flat[:, channel::channels].astype(np.float32) for channel in range(channels)]
+    return sum(parts) / channels
 
 
 def _divided(frame: np.ndarray, ratio: float) -> np.ndarray:

@@ -224,10 +224,11 @@ class Engine(Asking):
         *,
         rebuild: str = "idle",
         depth: int | None = None,
+        slide: int = 1,
     ) -> Stream:
         """Start a stream; see Stream for the settings. mode ``auto`` is ``stream``."""
         mode = "stream" if mode == "auto" else mode
-        return Stream(self, window_groups, mode, rebuild=rebuild, depth=depth)
+        return Stream(self, window_groups, mode, rebuild=rebuild, depth=depth, slide=slide)
 
     def window(self, groups: Sequence[VisionGroup], times_s: Sequence[float]) -> Prefix:
         """Prefix of one window: groups and their times in seconds since its first frame."""

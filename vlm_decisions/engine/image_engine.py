@@ -159,7 +159,9 @@ class ImageEngine:
         answers = self._decisions.ask(group.seen, forks.asked)
         return forks.joined([Readout(one, logits(one), self.depth) for one in answers])
 
-    def stream(self, window_groups: int = 1, mode: str = "image") -> ImageStream:
+    def stream(
+        self, window_groups: int = 1, mode: str = "image", **more: Any
+    ) -> ImageStream:
         """Start a stream of one image; raises ModeError for what such a model cannot do."""
         if mode not in ("auto", *MODES):
             raise ModeError(

@@ -27,7 +27,7 @@ from .decoder import Decoder
 from .errors import StateError
 from .forward import Line, check_context, embed, join
 from .layout import HIDDEN
-from .state import KVState, State
+from .state import KVState, ModelState
 from .vision import VisionGroup
 
 FIRST_S: Final = 0.1  # stated time of a window's first group when it is computed anew
@@ -60,8 +60,8 @@ def check_slides(engine: Asking) -> None:
 
 
 def slide(
-    decoder: Decoder, state: State, pieces: Sequence[Reused | Line], next_position: int
-) -> State:
+    decoder: Decoder, state: ModelState, pieces: Sequence[Reused | Line], next_position: int
+) -> ModelState:
     """Return a new state of ``pieces`` in order; its lines are computed in one pass.
 
     A line's tokens attend to all tokens before them, reused ones included. next_position: of what
@@ -78,7 +78,7 @@ def slide(
         for start, piece in zip(starts, pieces, strict=False) if isinstance(piece, Line)
     ])  # fmt: skip
     total, count = int(starts[-1]), len(state.layers)
-    check_context(decoder, State([]), total, 0)
+    check_context(decoder, ModelState([]), total, 0)
     xp = decoder.xp
     cos, sin = (xp.array(table) for table in decoder.rotary(line.positions))
     mask = xp.array(
@@ -104,7 +104,7 @@ def slide(
                         h[at : at + deep[i].shape[0]] += xp.asarray(deep[i])
         evaluate(keys, values)
         layers.append(KVState(keys, values, total))
-    return State(layers, total, next_position)
+    return ModelState(layers, total, next_position)
 
 
 def _taken(
@@ -134,7 +134,7 @@ def _taken(
 
 @dataclass
 class _Held:
-    """A group in the window: its place in the state, its position, and its stated time."""
+    """A group in the window: its place in the state, and its position."""
 
     group: VisionGroup
     time_ns: int
@@ -142,7 +142,6 @@ class _Held:
     start: int
     length: int
     position: int
-    t_s: float
 
 
 class SlidingWindow:
@@ -151,7 +150,7 @@ class SlidingWindow:
     refresh: moves after which the whole window is computed anew; 0: never. anchors: every so
     manyeth group is computed anew at each move; 0: none. restate: state the groups' times anew at
     each move, as a window that is computed anew does; else they are those of the last time it was.
-    tokens: computed so far (rows of a pass).
+    tokens: computed so far (rows of a pass). origin_ns: time that is stated as 0.
     """
 
     def __init__(
@@ -160,26 +159,25 @@ class SlidingWindow:
         """Start empty; raises StateError where the model's windows cannot be moved on."""
         check_slides(engine)
         self.engine, self.refresh, self.anchors, self.restate = engine, refresh, anchors, restate
-        self.state: State | None = None
-        self.tokens = 0
+        self.state: ModelState | None = None
+        self.tokens = self.origin_ns = 0
         self._held: list[_Held] = []
         self._number = self._moves = 0
 
-    def advance(self, groups: Sequence[tuple[VisionGroup, int]]) -> State:
+    def advance(self, groups: Sequence[tuple[VisionGroup, int]]) -> ModelState:
         """Return the state of ``groups``, each with its mean time in ns; oldest first."""
         kept = self._kept(groups)
         if self.state is None or not kept or 0 < self.refresh <= self._moves + 1:
             return self._anew(groups)
         self._moves += 1
-        origin_ns = groups[0][1] if self.restate else kept[0].time_ns - round(
-            (kept[0].t_s - FIRST_S) * 1e9
-        )
+        if self.restate:
+            self.origin_ns = groups[0][1] - round(FIRST_S * 1e9)
         header = self.engine.header_line("video")
         pieces: list[Reused | Line] = [Reused(0, len(header))]
         position, start = header.advance, len(header)
         held = []
         for i, (group, time_ns) in enumerate(groups):
-            t_s = (time_ns - origin_ns) / 1e9 + FIRST_S
+            t_s = (time_ns - self.origin_ns) / 1e9
             line = self.engine.group_line(group, t_s, position)
             old = kept[i] if i < len(kept) else None
             number = old.number if old else self._next()
@@ -190,13 +188,14 @@ class SlidingWindow:
                 stamp = len(line) - group.n_tokens - 1
                 was = old.length - group.n_tokens - 1
                 pieces.append(Line(line.ids[:stamp], line.positions[:, :stamp]))
-                shift = int(line.positions[0, stamp]) - (old.position + was)
+                shift = self._shift(int(line.positions[0, stamp]) - (old.position + was))
                 pieces.append(Reused(old.start + was, group.n_tokens + 1, shift))
                 length = len(line)
             else:
-                pieces.append(Reused(old.start, old.length, position - old.position))
+                shift = self._shift(position - old.position)
+                pieces.append(Reused(old.start, old.length, shift))
                 length = old.length
-            held.append(_Held(group, time_ns, number, start, length, position, t_s))
+            held.append(_Held(group, time_ns, number, start, length, position))
             position, start = position + line.advance, start + length
         self.state = slide(self.engine.decoder, self.state, pieces, position)
         self.tokens += sum(len(piece) for piece in pieces if isinstance(piece, Line))
@@ -212,19 +211,25 @@ class SlidingWindow:
                    for one, (group, time_ns) in zip(held, groups, strict=False))  # fmt: skip
         return held if same and len(held) <= len(groups) else []
 
+    def _shift(self, shift: int) -> int:
+        """Return by how much keys are turned whose group has moved by ``shift``."""
+        return shift
+
     def _next(self) -> int:
         self._number += 1
         return self._number - 1
 
-    def _anew(self, groups: Sequence[tuple[VisionGroup, int]]) -> State:
+    def _anew(self, groups: Sequence[tuple[VisionGroup, int]]) -> ModelState:
         lines = [self.engine.header_line("video")]
         position, start = lines[0].advance, len(lines[0])
         self._held, self._moves = [], 0
+        self.origin_ns = groups[0][1] - round(FIRST_S * 1e9)
         for group, time_ns in groups:
-            t_s = (time_ns - groups[0][1]) / 1e9 + FIRST_S
+            t_s = (time_ns - self.origin_ns) / 1e9
             lines.append(self.engine.group_line(group, t_s, position))
-            self._held.append(_Held(group, time_ns, self._next(), start, len(lines[-1]), position,
-                                    t_s))  # fmt: skip
+            self._held.append(
+                _Held(group, time_ns, self._next(), start, len(lines[-1]), position)
+            )
             position, start = position + lines[-1].advance, start + len(lines[-1])
         self.state = self.engine.decoder.fresh_state()
         self.engine.run(self.state, lines)

@@ -20,6 +20,7 @@ import mlx.core as mx
 from .asking import Asking
 from .errors import EngineError, GroupError, ModeError
 from .readout import Query, Readout
+from .sliding import SlidingWindow
 from .state import ModelState
 from .vision import VisionGroup
 
@@ -56,7 +57,9 @@ class Stream:
 
     window_groups: groups of a window. mode: ``stream`` (running state, one to two windows of
     history) or ``window`` (always the last window, computed anew for each ask). rebuild: ``idle``
-    or ``inline`` (the append that needs it pays). depth: layers to keep, None for all.
+    or ``inline`` (the append that needs it pays). depth: layers to keep, None for all. slide: in
+    ``window``, moves after which the window is computed anew; in between it is moved on, which is
+    an approximation and needs full attention in all layers (see sliding).
     """
 
     def __init__(
@@ -67,8 +70,9 @@ class Stream:
         *,
         rebuild: str = "idle",
         depth: int | None = None,
+        slide: int = 1,
     ) -> None:
-        """Start with no groups; raises ValueError for unusable settings."""
+        """Start with no groups; raises ValueError for unusable settings, StateError for slide."""
         if mode not in MODES:
             raise ModeError(f"mode must be one of {', '.join(MODES)}, not {mode!r} (image is for "
                             "decision models)")
@@ -79,6 +83,10 @@ class Stream:
         self.engine, self.mode, self.rebuild = engine, mode, rebuild
         self.window_groups, self.depth = window_groups, engine.check_depth(depth)
         self.rebuilds = 0
+        if slide > 1 and (mode != "window" or depth is not None):
+            raise ValueError("only a window of all layers can be moved on")
+        self.slide = slide
+        self._sliding = SlidingWindow(engine, refresh=slide) if slide > 1 else None
         self._first_s = 0.0
         self._main = self._track([])
         self._next: _Track | None = None
@@ -161,6 +169,8 @@ class Stream:
         if not self._main.groups:
             raise GroupError("the stream has no group yet")
         main = self._main
+        if self._sliding is not None:
+            return self._slide(queries, hidden=hidden)
         if self.mode == "window":
             main = self._track(main.groups)
         questions = self.engine.questions(queries, self.depth)
@@ -187,12 +197,29 @@ class Stream:
     def reset(self) -> None:
         """Forget everything: the next group starts a new stream."""
         self._main, self._next, self._first_s = self._track([]), None, 0.0
+        self._forget_window()
 
     def start_over(self) -> None:
         """Drop the state; the last window's groups stay and are computed anew when asked about."""
         self._main, self._next = self._track(self._main.groups[-self.window_groups :]), None
+        self._forget_window()
 
     # ---- inside --------------------------------------------------------------------------------
+
+    def _slide(self, queries: Sequence[Query], *, hidden: bool) -> list[Readout]:
+        questions = self.engine.questions(queries)
+        groups = [(timed.group, (timed.t_start_ns + timed.t_end_ns) // 2)
+                  for timed in self._main.groups]  # fmt: skip
+        try:
+            state = self._sliding.advance(groups)
+            return self.engine.run(state, [], questions, hidden=hidden)
+        except BaseException:
+            self._forget_window()  # its keys may be half old, half new
+            raise
+
+    def _forget_window(self) -> None:
+        if self._sliding is not None:
+            self._sliding = SlidingWindow(self.engine, refresh=self.slide)
 
     def _track(self, groups: list[StreamGroup]) -> _Track:
         return _Track(self.engine.decoder.fresh_state(self.depth), list(groups))

@@ -99,7 +99,41 @@ _TINY: Final = {
         "num_position_embeddings": 64,
     },
 }
+_VL: Final = {  # Qwen3-VL: full attention in all layers, deepstack
+    "model_type": "qwen3_vl",
+    "text_config": {
+        "model_type": "qwen3_vl_text",
+        "hidden_size": 256,
+        "intermediate_size": 768,
+        "num_hidden_layers": 8,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "head_dim": 64,
+        "rms_norm_eps": 1e-6,
+        "vocab_size": 1024,
+        "max_position_embeddings": 262144,
+        "tie_word_embeddings": True,
+        "rope_theta": 5e6,
+        "rope_scaling": {
+            "type": "default",
+            "mrope_section": [12, 10, 10],
+            "mrope_interleaved": True,
+        },
+    },
+    "vision_config": {
+        **_VISION,
+        "model_type": "qwen3_vl",
+        "depth": 6,
+        "hidden_size": 128,
+        "num_heads": 4,
+        "intermediate_size": 384,
+        "out_hidden_size": 256,
+        "num_position_embeddings": 64,
+        "deepstack_visual_indexes": [1, 3],
+    },
+}
 SHAPES: Final = {
+    "vl": (_VL, 224 * 224),
     "tiny": (_TINY, 96 * 128),
     "0.8b": (_qwen(1024, 3584, (12, 768, 12, 3072)), 224 * 224),
     "2b": (_qwen(2048, 6144, (24, 1024, 16, 4096)), 224 * 224),
@@ -112,18 +146,22 @@ def weights_bytes(shape: str, *, layers: int | None = None) -> int:
     return sum(value.size for _, value in tree_flatten(model.parameters())) * default_dtype().size
 
 
-def random_engine(shape: str, *, layers: int | None = None, dtype: str | None = None) -> Engine:
+def random_engine(
+    shape: str, *, layers: int | None = None, dtype: str | None = None, draw: bool = True
+) -> Engine:
     """Return an engine on random weights; raises ValueError for an unknown shape.
 
     layers: language-model layers instead of the shape's own. The tokenizer is the embedded one.
+    draw: without, there are no weights, only their shapes, to count with.
     """
     model, tokenizer, pixel_budget = _model(shape, layers)
     kind = getattr(mx, dtype) if dtype else default_dtype()
-    _randomise(model, kind)
+    if draw:
+        _randomise(model, kind)
     checkpoint = Checkpoint(
         f"random-{shape}",
         EMBEDDED["sim_desk"] / "nowhere",
-        family_of("qwen3_5"),
+        family_of(SHAPES[shape][0].get("model_type", "qwen3_5")),
         model,
         tokenizer,
         f"random-{shape}",
@@ -143,8 +181,7 @@ def _model(shape: str, layers: int | None) -> tuple[Any, Any, int]:
     for name in ("image_token", "video_token", "vision_start_token", "vision_end_token"):
         word = {"image_token": "image_pad", "video_token": "video_pad"}.get(name, name[:-6])
         config[f"{name}_id"] = tokenizer.convert_tokens_to_ids(f"<|{word}|>")
-    config["model_type"] = "qwen3_5"
-    modules = family_of("qwen3_5").modules()
+    modules = family_of(config.setdefault("model_type", "qwen3_5")).modules()
     return modules.Model(modules.ModelConfig.from_dict(config)), tokenizer, pixel_budget
 
 

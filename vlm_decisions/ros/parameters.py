@@ -91,6 +91,10 @@ SPECS = (
     Spec("sample_hz", _RUNTIME.fps, "Frames taken per second of frame time, Hz.", *RANGES["fps"]),
     Spec("window_groups", _RUNTIME.window_groups, "Groups of 2 frames that the model sees.",
          *RANGES["window_groups"]),
+    Spec("window_refresh", _RUNTIME.window_refresh,
+         "In mode window: groups after which the window is computed anew; in between it is moved "
+         "on, an approximation for models with full attention in all layers.",
+         *RANGES["window_refresh"]),
     Spec("queue_groups", _RUNTIME.queue_groups,
          "Groups that may wait for the model; the oldest is dropped.", *RANGES["queue_groups"]),
     Spec("max_age_s", _RUNTIME.max_age_s,
@@ -228,6 +232,7 @@ def runtime_settings(values: Mapping[str, Any]) -> RuntimeSettings:
     """Return the runtime's settings from the values of SPECS. Raises ValueError."""
     return RuntimeSettings(
         fps=values["sample_hz"], window_groups=values["window_groups"], mode=values["mode"],
+        window_refresh=values["window_refresh"],
         queue_groups=values["queue_groups"], max_age_s=values["max_age_s"],
         scene_change=values["scene_change"] or None,
         tier2_budget_s=values["tier2_budget_s"] or None,

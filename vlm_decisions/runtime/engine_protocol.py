@@ -100,8 +100,11 @@ class EngineLike(Protocol):
     def tokens(self, query: Question) -> int:
         """Return how many tokens a question has; from any thread."""
 
-    def stream(self, window_groups: int, mode: str) -> StreamLike:
-        """Return a new, empty running state."""
+    def stream(self, window_groups: int, mode: str, *, slide: int = 1) -> StreamLike:
+        """Return a new, empty running state.
+
+        slide: moves after which a window is computed anew; only given where it is more than 1.
+        """
 
     def reusing(
         self, settings: ReuseSettings, *, pixel_budget: int | None = None

@@ -47,7 +47,8 @@ class Gate:
         self._stamp_ns = 0
         self._unusable = ""
         self._absence = "no image yet"
-        self._refusal: tuple[str, int] | None = None  # why images were refused, and when last
+        self._refusal: tuple[str, int] | None = None  # why an image was left out, and when
+        self._trouble: tuple[str, int] | None = None  # why images come badly, and when last told
         self._note = ""  # what else is wrong with the images
         self._clear_since_ns: int | None = None
         self._added_ns: dict[str, int] = {}
@@ -101,6 +102,10 @@ class Gate:
     def refused(self, reason: str, now_ns: int) -> None:
         """Record that an image which cannot be used arrived at `now_ns`."""
         self._refusal = reason, now_ns
+
+    def troubled(self, reason: str, now_ns: int) -> None:
+        """Record why images do not come as they should; holds for a while, or until told again."""
+        self._trouble = reason, now_ns
 
     def refresh(self, questions: Collection[Question], now_ns: int) -> list[Decision]:
         """Answer `unknown` where there is no fresh answer: at once, then at a slow rate."""
@@ -167,7 +172,7 @@ class Gate:
         self._added_ns.clear()  # of a time that may lie ahead now
         self._arrived_ns = None
         self._unusable = self._note = ""
-        self._refusal = None
+        self._refusal = self._trouble = None
         self._absence = f"no image since {reason}"
         evidence = None
         if frame is not None:
@@ -201,11 +206,15 @@ class Gate:
         return f"no image for {silent_ns / NS:.1f} s{self._refused(now_ns)}"
 
     def _refused(self, now_ns: int) -> str:
-        """Return what to add where images are refused, or lost on their way."""
-        if self._refusal is None:
-            return ""
-        reason, refused_ns = self._refusal
-        return f": {reason}" if 0 <= now_ns - refused_ns <= self._max_age_ns else ""
+        """Return what to add where no image comes that can be used."""
+        return self._troubled(now_ns) or self._recent(self._refusal, now_ns)
+
+    def _troubled(self, now_ns: int) -> str:
+        """Return what to add where images come, but not as they should."""
+        return self._recent(self._trouble, now_ns)
+
+    def _recent(self, told: tuple[str, int] | None, now_ns: int) -> str:
+        return f": {told[0]}" if told and 0 <= now_ns - told[1] <= self._max_age_ns else ""
 
     def _old(self, now_ns: int) -> Cause:
         age_ns = now_ns - self._stamp_ns
@@ -214,7 +223,7 @@ class Gate:
         silent_ns = now_ns - self._arrived_ns
         if silent_ns > age_ns / 2:  # it was young when it came
             return NO_IMAGE, self._silence(silent_ns, now_ns)
-        return STALE, f"the newest image is {age_ns / NS:.1f} s old{self._refused(now_ns)}"
+        return STALE, f"the newest image is {age_ns / NS:.1f} s old{self._troubled(now_ns)}"
 
     def _misplaced(self, now_ns: int) -> Cause:
         old = self._old(now_ns)
@@ -231,7 +240,7 @@ class Gate:
         age_ns = now_ns - evidence.t_end_ns
         if age_ns <= self._max_age_ns:
             return ""
-        return f"the evidence is {age_ns / NS:.1f} s old{self._refused(now_ns)}"
+        return f"the evidence is {age_ns / NS:.1f} s old{self._troubled(now_ns)}"
 
     def _overdue(self, question: Question, now_ns: int) -> str:
         """Return the reason if the answers to a question have stopped, else empty."""
@@ -245,7 +254,7 @@ class Gate:
         limit_s = max(self._settings.max_age_s, 2.0 / question.rate_hz)
         if silent_s <= limit_s:
             return ""
-        note = f": {self._note}" if self._note else self._refused(now_ns)
+        note = f": {self._note}" if self._note else self._troubled(now_ns)
         return f"no answer for {silent_s:.1f} s{note}"
 
     def _waited(self, published_ns: int | None, now_ns: int) -> bool:

@@ -180,10 +180,10 @@ class Runtime:
                 )
 
     def refuse(self, reason: str, camera: tuple[str, str] | None = None) -> None:
-        """Note that an image arrived and cannot be used, to be told where no other arrives."""
+        """Note why images do not come as they should, to be told where answers are unknown."""
         with self._lock:
             for view in self._of_camera(camera)[1]:
-                view.gate.refused(reason, self._clock_ns())
+                view.gate.troubled(reason, self._clock_ns())
 
     def check_freshness(self, now_ns: int | None = None) -> None:
         """Publish `unknown` for every question that has no fresh answer. Call a few times a second.

@@ -14,6 +14,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "fps": (0.5, 60.0),
     "jitter_s": (0.0, 1.0),
     "window_groups": (1, 64),
+    "window_refresh": (1, 10_000),
     "queue_groups": (1, 64),
     "max_age_s": (0.1, 3600.0),
     "scene_change": (0.0, 2.0),
@@ -35,6 +36,8 @@ class RuntimeSettings:
       `stream` (a running state, rebuilt now and then), `window` (the last groups anew), `image`
       (the newest frame alone, which is what decision models do) or `auto` (image for such a
       model, else stream).
+    - `window_refresh`: in mode `window`, groups after which the window is computed anew; in between
+      it is moved on, which is an approximation and needs full attention in all layers of the model.
     - `queue_groups`: groups that may wait; the oldest is dropped beyond.
     - `max_age_s`: images or evidence older than this make answers `unknown`.
     - `scene_change`: cosine distance between the pooled features of successive groups that makes
@@ -48,6 +51,7 @@ class RuntimeSettings:
     fps: float = FPS
     jitter_s: float = 0.05
     window_groups: int = 8
+    window_refresh: int = 1
     mode: str = "auto"
     queue_groups: int = 4
     max_age_s: float = 2.0
@@ -81,6 +85,11 @@ class RuntimeSettings:
                 raise ValueError(f"{field.name} must be {what}, not {value!r}")
             if not (math.isfinite(value) and low <= value <= high):
                 raise ValueError(f"{field.name} must be {low:g} to {high:g}, not {value!r}")
+
+        if self.window_refresh > 1 and self.mode != "window":
+            raise ValueError(
+                f"window_refresh ({self.window_refresh}) is for mode 'window', not {self.mode!r}"
+            )
 
     def of(self, view: View) -> RuntimeSettings:
         """Return the settings for a view: its own where it has some."""

@@ -97,7 +97,10 @@ class Processor:
         self._settings = settings
         self._meter = meter
         self._cost = CostModel()
-        self._stream = engine.stream(window_groups=settings.window_groups, mode=settings.mode)
+        slide = {"slide": settings.window_refresh} if settings.window_refresh > 1 else {}
+        self._stream = engine.stream(
+            window_groups=settings.window_groups, mode=settings.mode, **slide
+        )
         self._still: deque[Encoded] = deque(maxlen=settings.window_groups)  # not appended
         self._shown = 0  # groups in a row that showed what the one before did
         self._last: tuple[int, int] | None = None  # segment and index of the group before
@@ -444,6 +447,12 @@ class Processor:
         reused = self._settings.reuse.on and any(group.encoded < 1 for group in groups)
         return model + REUSE if reused else model
 
+    def _model_name(self, history: Sequence[TimedGroup], mark: str) -> str:
+        name = self._engine.name + mark
+        if self._settings.window_refresh > 1:  # keys that were told of groups that have left
+            return name + REUSE
+        return self._named(name, [timed.group for timed in history])
+
     def _mend(self) -> None:
         if self._must_start_over:
             self._stream.start_over()
@@ -522,7 +531,7 @@ class Processor:
             t_end_ns=self._window()[-1].t_end_ns,
             depth=int(readout.depth),
             frame_id=self._frame_id,
-            model=self._named(self._engine.name, [timed.group for timed in history]) + mark,
+            model=self._model_name(history, mark),
             t_asked_ns=history[-1].t_end_ns if self._still else 0,
         )
         try:

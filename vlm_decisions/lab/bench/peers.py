@@ -27,7 +27,7 @@ import mlx.core as mx
 import numpy as np
 
 from ...engine import blas, plain
-from ...engine.engine import Engine
+from ...engine.engine import SMALL, Engine
 from ...engine.errors import CheckpointError
 from ...engine.memory import free_bytes
 from ...engine.pixels import patches
@@ -72,16 +72,17 @@ def bench_peers(
     *,
     n_questions: int = 6,
     n_groups: int = N_GROUPS,
-    repeat: int = 3,
+    repeat: int | None = None,
     layers: int | None = None,
     say: Callable[[str], None] = print,
 ) -> dict[str, Any]:
     """Compare the peers on each model: embedded, a checkpoint, or random weights of a shape.
 
-    The peers take turns in each of ``repeat`` rounds, after one that warms up, checks answers and
-    measures memory; medians over the rounds. A shape of random weights that does not fit into
-    memory is left out, with the reason. layers: of such a shape, to be quick. Raises
-    CheckpointError; RuntimeError where the engine's answers are not those of ``generate``.
+    The peers take turns in each of ``repeat`` rounds (None: 3, of a large model 1), after one that
+    warms up, checks answers and measures memory; medians over the rounds. A shape of random weights
+    that does not fit into memory is left out, with the reason. layers: of such a shape, to be
+    quick. Raises CheckpointError; RuntimeError where the engine's answers are not those of
+    ``generate``.
     """
     rows: dict[str, Any] = {}
     for name in models:
@@ -97,7 +98,7 @@ def bench_peers(
         rows[name] = _bench(engine, name, n_questions, n_groups, repeat, say)
         del engine
         mx.clear_cache()
-    return {"blas": blas.ensure().path, "rounds": repeat, "models": rows}
+    return {"blas": blas.ensure().path, "models": rows}
 
 
 def _bench(
@@ -105,9 +106,10 @@ def _bench(
     name: str,
     n_questions: int,
     n_groups: int,
-    repeat: int,
+    repeat: int | None,
     say: Callable[[str], None],
 ) -> dict[str, Any]:
+    repeat = repeat or (1 if engine.decoder.hidden >= SMALL else 3)
     if engine.checkpoint.family.model_type not in FAMILIES:
         raise CheckpointError(
             f"{name!r} is a {engine.checkpoint.family.model_type}: peers are compared on "
@@ -144,6 +146,7 @@ def _bench(
         "layers": engine.n_layers,
         "questions": [query.text for query in window.queries],
         "groups": n_groups,
+        "rounds": repeat,
         "prompt_tokens": len(window.case.prefix_ids),
         "seconds": seconds,
         "times_as_fast": {

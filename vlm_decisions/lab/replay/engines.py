@@ -54,9 +54,11 @@ class MeteredEngine:
         """Return a timed encoder that encodes only what changed."""
         return MeteredEncoder(self, self._engine.reusing(settings, **more))
 
-    def stream(self, window_groups: int = 8, mode: str = "stream") -> MeteredStream:
+    def stream(
+        self, window_groups: int = 8, mode: str = "stream", **more: Any
+    ) -> MeteredStream:
         """Return a timed stream."""
-        return MeteredStream(self, self._engine.stream(window_groups, mode))
+        return MeteredStream(self, self._engine.stream(window_groups, mode, **more))
 
     def timed(self, stage: str, call: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function and record how long it took."""

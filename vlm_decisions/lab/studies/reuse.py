@@ -19,8 +19,10 @@ import numpy as np
 
 from ...engine.change import ChangeTracker
 from ...engine.engine import Engine
+from ...engine.errors import StateError
 from ...engine.forward import join
 from ...engine.pixels import resized
+from ...engine.sliding import check_slides
 from ...engine.stream import Stream
 from ...engine.vision import VisionGroup
 from ...files.atomic import write_json
@@ -35,8 +37,10 @@ from ...sim.clips import SETTLED_S, SIZE
 from ...sim.script import Script
 from ...sim.world import World
 from ..bench.flops import sequence_flops, vision_flops
+from ..shapes import random_engine
 from .clip_answers import desk_questions
 from .codec import GopMask, coded
+from .window import print_window, study_window
 
 FIRST_SEED: Final = 870_000_000  # scenes that settings were not tuned on
 TUNING_SEED: Final = 860_000_000
@@ -44,13 +48,15 @@ SCENE_S: Final = 20.0
 NATIVE: Final = 2  # frames of the video for one that is sampled
 GOP: Final = 32  # frames of the video
 RANDOM_SHARE: Final = 0.25
+WINDOW_MODE: Final = "window"  # moves windows on, see window.py
+WINDOW_S: Final = 8.0  # of a scene for that
 #: A quarter of the scenes is seen by a moving camera or in flickering light.
 CAMERAS: Final = ("fixed", "flicker", "fixed", "fixed", "fixed", "moving", "fixed", "fixed")
 
 
 @dataclass(frozen=True)
 class FilmedScene:
-    """A filmed desk: frames at the video's own rate, and what is true at each group's end.
+    """A filmed desk: frames at ``every`` times the sampled rate, and what is true at a group's end.
 
     settled: for each group, whether the last change lies far enough back for one right answer.
     """
@@ -59,24 +65,25 @@ class FilmedScene:
     frames: list[np.ndarray]
     truth: list[dict[str, str]]
     settled: list[bool]
+    every: int = NATIVE
 
     @property
     def groups(self) -> list[list[np.ndarray]]:
         """The sampled frames, two a group."""
-        sampled = self.frames[::NATIVE]
+        sampled = self.frames[:: self.every]
         return [sampled[i : i + 2] for i in range(0, len(sampled) - 1, 2)]
 
 
-def film(seed: int, camera: str, seconds: float = SCENE_S) -> FilmedScene:
-    """Film a random desk."""
+def film(seed: int, camera: str, seconds: float = SCENE_S, every: int = NATIVE) -> FilmedScene:
+    """Film a random desk at ``every`` times the rate at which it is sampled."""
     world = World(seed, Script.random(seed, seconds))
-    rate = FPS * NATIVE
+    rate = FPS * every
     images = [_seen(world.render(k / rate, *SIZE), camera, k / rate, seed)
               for k in range(int(seconds * rate))]  # fmt: skip
     changes = np.array([0.0, *world.script.changes_s])
-    ends = [(2 * i + 1) / FPS for i in range(len(images[::NATIVE]) // 2)]
+    ends = [(2 * i + 1) / FPS for i in range(len(images[::every]) // 2)]
     settled = [t - changes[changes <= t].max() >= SETTLED_S for t in ends]
-    return FilmedScene(camera, images, [world.truth(t) for t in ends], settled)
+    return FilmedScene(camera, images, [world.truth(t) for t in ends], settled, every)
 
 
 def _seen(image: np.ndarray, camera: str, t_s: float, seed: int) -> np.ndarray:
@@ -100,13 +107,14 @@ class ReuseMode:
 
     masks: gives for each group of a scene the tokens that changed, bool (rows, columns). drop:
     "vision" leaves the others out before the vision encoder, "language" after it; else they are
-    reused. about: one line.
+    reused. coded: whether the masks need the video at its own rate. about: one line.
     """
 
     about: str
     settings: ReuseSettings
     masks: Callable[[FilmedScene, Engine], list[np.ndarray]] | None = None
     drop: str = ""
+    coded: bool = False
 
 
 def _grid(scene: FilmedScene, engine: Engine) -> tuple[int, int]:
@@ -182,7 +190,8 @@ def all_modes(settings: ReuseSettings) -> dict[str, ReuseMode]:
                                    replace(settings, brightness=False)),
         "random": ReuseMode(f"control: a random {RANDOM_SHARE:.0%} of the tokens is encoded",
                             told, randomly(RANDOM_SHARE)),
-        "vectors": ReuseMode("tokens told by motion vectors, tau 0.5", told, vectors(0.5)),
+        "vectors": ReuseMode("tokens told by motion vectors, tau 0.5", told, vectors(0.5),
+                             coded=True),
         "language_changed": ReuseMode("all encoded, the language model gets the changed tokens",
                                       told, by_pixels(settings), "language"),
     }
@@ -190,9 +199,9 @@ def all_modes(settings: ReuseSettings) -> dict[str, ReuseMode]:
                      (4.0, GOP // 4), (4.0, 4 * GOP)):  # fmt: skip
         modes[f"paper_tau{tau:g}_gop{gop}"] = ReuseMode(
             f"CodecSight's rule: the others are left out; tau {tau:g} px, GOP {gop} frames",
-            told, vectors(tau, gop), "vision")
+            told, vectors(tau, gop), "vision", True)
     modes["paper_rescue"] = ReuseMode("the same, tau 4 px, with residual rescue at 0.05", told,
-                                 vectors(4.0, GOP, 0.05), "vision")
+                                 vectors(4.0, GOP, 0.05), "vision", True)
     return modes
 
 
@@ -450,17 +459,23 @@ def study_reuse(
     """
     settings = settings or ReuseSettings("pixels")
     modes = all_modes(settings)
-    unknown = set(names or ()) - modes.keys()
+    unknown = set(names or ()) - modes.keys() - {WINDOW_MODE}
     if unknown:
         raise ValueError(f"there is no mode {', '.join(sorted(unknown))} (there are: "
-                         f"{', '.join(modes)})")
+                         f"{', '.join((*modes, WINDOW_MODE))})")
+    moved = None
+    if not names or WINDOW_MODE in names:
+        moved = move_windows(engine, seed, min(seconds, WINDOW_S))
+    if names and set(names) == {WINDOW_MODE}:
+        return {"model": engine.name, "fingerprint": engine.fingerprint, "window": moved}
     chosen = {name: mode for name, mode in modes.items() if not names or name in names}
     sums: Mapping[str, _Sum] = {name: _Sum() for name in chosen}
     cameras: dict[str, _Sum] = {}
     book = asked(questions, heads)
     exact_mode = ReuseMode("every group encoded, appended and asked", ReuseSettings())
+    every = NATIVE if any(mode.coded for mode in chosen.values()) else 1
     for k in progress(iter(range(scenes))):
-        scene = film(seed + k, CAMERAS[k % len(CAMERAS)], seconds)
+        scene = film(seed + k, CAMERAS[k % len(CAMERAS)], seconds, every)
         exact = watch(engine, scene, exact_mode, book, heads)
         for name, mode in chosen.items():
             seen = watch(engine, scene, mode, book, heads)
@@ -481,14 +496,33 @@ def study_reuse(
         "modes": {name: {"about": chosen[name].about, **result}
                   for name, result in results.items()},
         "cameras": {name: one.result() for name, one in cameras.items()},
+        "window": moved,
     }
+
+
+def move_windows(engine: Engine, seed: int, seconds: float) -> dict[str, Any]:
+    """Move windows on over a scene: of the engine's model, or of random weights where it cannot."""
+    try:
+        check_slides(engine)
+    except StateError:
+        engine = random_engine("vl")
+    scene = film(seed, CAMERAS[0], seconds)
+    videos: dict[int, list] = {}
+
+    def video(gop: int) -> list:
+        if gop not in videos:
+            videos[gop] = list(coded(scene.frames, FPS * NATIVE, gop))
+        return videos[gop]
+
+    rows = study_window(engine, lambda: scene.frames, video, every=NATIVE)
+    return {"model": engine.name, "rows": rows}
 
 
 def keep(engine: Engine, result: Mapping[str, Any]) -> Path:
     """Keep the figures of the settings in the checkpoint's folder; return the file."""
     path = engine.checkpoint.folder / MEASURED
     write_json(path, {name: value for name, value in result.items()
-                      if name not in ("modes", "cameras")})
+                      if name not in ("modes", "cameras", "window")})
     return path
 
 
@@ -498,6 +532,11 @@ COLUMNS: Final = ("equal", "mean_dp", "worst_scene", "longest_wrong_groups", "he
 
 def print_reuse(result: Mapping[str, Any]) -> None:
     """Print a line for each mode."""
+    if result["window"]:
+        print_window(result["window"]["rows"])
+        print(f"windows of {result['window']['model']}")
+    if "modes" not in result:
+        return
     heading = ("equal", "mean dP", "worst", "wrong", "heads", "vision", "LM", "still", "FLOPs",
                "CPU")
     print(f"{'mode':<22} " + " ".join(f"{name:>7}" for name in heading) + "   accuracy")
