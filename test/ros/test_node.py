@@ -178,12 +178,40 @@ def test_question_comes_and_goes(live):
     ({"id": "a", "rate_hz": float("nan")}, "rate_hz"), ({"id": "a", "ema": 0.0}, "ema"),
     ({"id": "a", "kind": "maybe"}, "kind"), ({"id": "a", "options": ["x", "y"]}, "options"),
     ({"id": "a", "kind": "choice", "options": ["x", "X"]}, "twice"),
-    ({"id": "a", "tier": "best"}, "tier")])
+    ({"id": "a", "tier": "best"}, "tier"), ({"id": "a", "ask": "often"}, "ask"),
+    ({"id": "a", "when": "person and nobody"}, "no question 'nobody'"),
+    ({"id": "a", "needs": "nobody"}, "no question 'nobody'"),
+    ({"id": "a", "implies": ["person", "nobody"]}, "implies there is no question 'nobody'"),
+    ({"id": "a", "smoothing": "kalman"}, "smoothing must be one of ema, filter"),
+    ({"id": "a", "switch_hz": 99.0}, "switch_hz must be above 0 and at most 10"),
+    ({"id": "a", "unsure": "often"}, "unsure"),
+    ({"id": "a", "depth": Question.DEPTH_AUTO, "shallow_depth": 60}, "shallow_depth 60"),
+    ({"id": "a", "shallow_margin": -1.0}, "shallow_margin"),
+    ({"id": "a", "min_evidence_s": -1.0}, "min_evidence_s")])
 def test_bad_questions_are_refused_by_field(live, fields, reason):
     question = Question(**{"text": "Is it so?", **fields})
     response = live.peer.call(AddQuestion, "add_question", question=question)
     assert not response.success and reason in response.message
     assert live.peer.call(ListQuestions, "list_questions").message == "2 questions"
+
+
+def test_what_is_worth_asking_goes_through_the_services(live):
+    peer = live.peer
+    question = Question(
+        id="hat", text="Is it a hat?", ask="on_change", change=0.5, refresh_s=60.0, when="person",
+        needs="person", min_evidence_s=0.5, smoothing="filter", switch_hz=0.2, implies=["person"],
+        unsure=Question.UNSURE_WINDOW, shallow_margin=2.0)
+    response = peer.call(AddQuestion, "add_question", question=question)
+    assert response.success, response.message
+    listed = {q.id: q for q in peer.call(ListQuestions, "list_questions").questions}
+    assert listed["hat"] == question
+    answered = peer.answered("hat")
+    assert answered.status == Decision.STATUS_OK and not answered.contradicts
+    wait_for(lambda: any(d.question_id == "hat" and d.model.endswith("+reuse")
+                         for d in peer.decisions))
+    kept = peer.call(RemoveQuestion, "remove_question", question_id="person")
+    assert not kept.success and "it is in a condition of hat" in kept.message
+    assert peer.call(RemoveQuestion, "remove_question", question_id="hat").success
 
 
 def test_save_questions(live, tmp_path):
