@@ -179,3 +179,21 @@ def test_labels_stop_together_or_go_on_together(engine, window):
         want = shallow if depth == 2 else full[0]
         assert np.diff(got[0].logits) == pytest.approx(np.diff(want.logits), abs=1e-4)
         assert got[1].logits == pytest.approx(full[1].logits, abs=1e-4)
+
+
+def test_a_model_without_earlier_exits_uses_all_it_has():
+    from fakes import FakeEngine
+
+    from vlm_decisions.runtime.settings import RuntimeSettings
+    from vlm_decisions.runtime.statistics import Meter
+    from vlm_decisions.runtime.tick import Processor
+
+    question = Question("q", "Is it?", depth="auto")
+    for n_layers, refused in ((0, False), (2, True), (3, False)):
+        processor = Processor(FakeEngine(n_layers=n_layers), [], RuntimeSettings(),
+                              Meter(lambda: 0.0))
+        if refused:
+            with pytest.raises(QuestionError, match="shallow_depth 2: .* layers 1 to 2 and one"):
+                processor.check(question)
+        else:
+            processor.check(question)

@@ -17,6 +17,7 @@ import mlx.core as mx
 import numpy as np
 
 from ..kinds import plain_kind
+from ..questions import AUTO
 from .errors import CheckpointError, ContextError, QueryError
 from .prompt import clean, plain_tokenizer
 
@@ -216,7 +217,7 @@ def typed(query: Any) -> dict[str, Any]:
     """Return a question as mlx-vlm's decision models take it; raises QueryError."""
     if not isinstance(getattr(query, "text", None), str):
         raise QueryError(f"a question must be a Query, not {type(query).__name__}")
-    if getattr(query, "depth", None) is not None:
+    if getattr(query, "depth", None) not in (None, AUTO):  # auto: as many as needed, here all
         raise QueryError("a decision model answers from its last layer: it has no depth to choose")
     text, options = clean(query.text), [clean(option) for option in query.options or ()]
     kind = getattr(query, "kind", "") or plain_kind(options)

@@ -157,6 +157,8 @@ class Processor:
     def _check_depth(self, question: Question) -> None:
         n_layers, early = self._engine.n_layers, question.early
         field, depth, most = "depth", question.depth, n_layers
+        if early is not None and not n_layers:
+            return  # it has no earlier exit: as many layers as needed are all
         if early is not None:  # full depth must be deeper
             field, depth, most = "shallow_depth", early.depth, n_layers - 1
         if depth is not None and depth > most:
