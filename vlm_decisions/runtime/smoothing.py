@@ -15,6 +15,7 @@ from ..decision import FAULT, UNKNOWN, Decision
 from ..frames import NS
 from ..kinds import kind_of
 from ..questions import Question
+from .engine_protocol import ReadoutLike
 from .evidence import NO_EVIDENCE, Evidence, Result
 from .forward_filter import filtered
 from .onset import OnsetFinder
@@ -160,6 +161,13 @@ def calibrated(question: Question, logits: Sequence) -> tuple[float, ...]:
     kind has.
     """
     return kind_of(question).probabilities(logits, question.scale, question.bias)
+
+
+def probabilities_of(question: Question, readout: ReadoutLike) -> tuple[float, ...]:
+    """Return what `calibrated` gives for a readout; that of an early exit has its calibration."""
+    if getattr(readout, "calibrated", False):
+        return kind_of(question).probabilities(readout.logits)
+    return calibrated(question, readout.logits)
 
 
 def checked(question: Question, probabilities: Sequence[float]) -> tuple[float, ...]:

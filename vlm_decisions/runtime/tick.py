@@ -29,7 +29,7 @@ from .heads import (
 )
 from .scheduler import Cost, CostModel
 from .settings import RuntimeSettings
-from .smoothing import calibrated, checked
+from .smoothing import checked, probabilities_of
 from .statistics import Meter
 
 #: A batch is so large that its answers come before the evidence is this share of max_age_s old.
@@ -537,10 +537,7 @@ class Processor:
             t_asked_ns=history[-1].t_end_ns if self._still else 0,
         )
         try:
-            if getattr(readout, "calibrated", False):
-                probabilities = kind_of(question).probabilities(readout.logits)
-            else:
-                probabilities = calibrated(question, readout.logits)
+            probabilities = probabilities_of(question, readout)
         except (TypeError, ValueError) as error:
             return Result(question, evidence, reason=f"the model's output is not valid: {error}")
         if not all(map(math.isfinite, probabilities)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -55,7 +55,8 @@ def desk_questions(questions: str = "desk") -> list[Question]:
     strange = [q.id for q in book if q.id not in truth_of(State(), 0.5)]
     if strange:
         raise StudyError(f"{questions}: no facts of the simulated desk: {', '.join(strange)}")
-    return book
+    # A study is of the model: at full depth, where an answer of the runtime may stop earlier.
+    return [replace(q, depth=None) if q.early else q for q in book]
 
 
 def ask_clip(engine: Any, groups: Sequence[Any], questions: Sequence[Question],

@@ -21,7 +21,7 @@ from ...learn.features import progress
 from ...learn.measures import auroc, bootstrap_sums
 from ...learn.predictions import LEAST_GROUPS, SETTLED_S, WINDOW_GROUPS, LabelledRecording
 from ...questions import Question
-from ...runtime.smoothing import calibrated
+from ...runtime.smoothing import probabilities_of
 from ..replay.engines import RecentFrames
 from .clip_answers import StudyError
 
@@ -183,7 +183,7 @@ def _sample(one: LabelledRecording, name: str, question: Question, readout: Any,
     span = one.truth.at(name, t_ns)
     if span is None or not one.truth.settled(name, t_ns, SETTLED_S):
         return None
-    p = calibrated(question, readout.logits)
+    p = probabilities_of(question, readout)
     scene = f"{one.recording.name} {span.scene}"
     if question.options:
         said = question.options[int(np.argmax(p))]
