@@ -127,7 +127,7 @@ class QuestionServices:
         else:
             response.decision = decision_to_msg(decision)
             response.success = decision.answer != "unknown"
-            response.message = (f"{decision.answer} (p={decision.p:.3f})" if response.success
+            response.message = (f"{decision.said} (p={decision.p:.3f})" if response.success
                                 else f"unknown: {decision.reason}")
         return response
 
