@@ -117,6 +117,60 @@ def test_ask_about_now(live):
     assert len(live.peer.call(ListQuestions, "list_questions").questions) == 2
 
 
+def test_scores_and_labels_come_and_go_by_the_services(live, tmp_path):
+    peer = live.peer
+    score = Question(id="people", text="How many?", kind="score", options=["0", "1", "5"],
+                     thresholds=[0.5, 1.5], ema=1.0)
+    labels = Question(id="on_desk", text="Is there a {}?", kind="any_of", options=["cup", "pen"],
+                      ema=1.0)
+    for question in (score, labels):
+        response = peer.call(AddQuestion, "add_question", question=question)
+        assert response.success and response.tokens > 0, response.message
+    d = wait_for(lambda: peer.newest("people"))
+    wait_for(lambda: peer.newest("people").answer != "unknown")
+    d = peer.newest("people")
+    p = np.exp([2.0, 1.0, 0.0]) / np.exp([2.0, 1.0, 0.0]).sum()
+    assert list(d.probabilities) == pytest.approx(list(p))
+    assert d.value == pytest.approx(p[1] + 5 * p[2]) and d.answer == "uncertain"
+    d = wait_for(lambda: (one := peer.newest("on_desk")) and one.answer != "unknown" and one)
+    assert d.answer == "cup" and list(d.answers) == ["yes", "no"] and list(d.options) == [
+        "cup", "pen"]
+    assert list(d.probabilities) == pytest.approx([0.8808, 0.1192], abs=1e-4)
+    assert d.p == pytest.approx(0.8808, abs=1e-4) and np.isnan(d.value)
+    guarded = Question(id="full", text="Is it full?", needs="on_desk[pen]")
+    assert peer.call(AddQuestion, "add_question", question=guarded).success
+    full = wait_for(lambda: (one := peer.newest("full")) and one.status == "not_asked" and one)
+    assert full.reason == "it needs 'on_desk[pen]', which is no"
+    kept = peer.call(RemoveQuestion, "remove_question", question_id="on_desk")
+    assert not kept.success and "in a condition of full" in kept.message
+    listed = {q.id: q for q in peer.call(ListQuestions, "list_questions").questions}
+    assert list(listed["people"].thresholds) == [0.5, 1.5] and listed["people"].kind == "score"
+    assert listed["on_desk"].kind == "any_of" and list(listed["on_desk"].options) == ["cup", "pen"]
+    path = str(tmp_path / "saved.yaml")
+    assert peer.call(SaveQuestions, "save_questions", path=path).success
+    book = QuestionBook.load(path)
+    assert book.get("people").thresholds == (0.5, 1.5) and book.get("on_desk").kind == "any_of"
+    assert peer.set_parameters(questions__on_desk__enter=0.95)[0].successful
+    wait_for(lambda: list(peer.newest("on_desk").answers) == ["yes", "no"])  # held
+    for name in ("full", "people", "on_desk"):
+        assert peer.call(RemoveQuestion, "remove_question", question_id=name).success
+
+
+def test_scores_and_labels_are_asked_once(live):
+    response = live.peer.call(Ask, "ask", text="How many?", kind="score",
+                              options=["1", "2"], timeout_s=5.0)
+    assert response.success and response.decision.answer == "1"
+    assert response.message == "1 (1.12) (p=0.881)"
+    response = live.peer.call(Ask, "ask", text="Is there a {}?", kind="any_of",
+                              options=["cup", "pen"], timeout_s=5.0)
+    assert response.success and response.decision.answer == "cup"
+    assert list(response.decision.answers) == ["yes", "no"]
+    response = live.peer.call(Ask, "ask", text="?", kind="any_of", options=["a, b"])
+    assert not response.success and "cannot hold a comma" in response.message
+    response = live.peer.call(Ask, "ask", text="?", kind="scores", options=["a", "b"])
+    assert not response.success and "kind must be one of yes_no, choice" in response.message
+
+
 @pytest.mark.parametrize(("fields", "reason"), [
     ({"text": ""}, "text is empty"), ({"text": "x" * 501}, "501 characters"),
     ({"text": "a?", "options": ["one"]}, "options"),
