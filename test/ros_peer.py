@@ -121,15 +121,15 @@ class Peer(Node):
             self._camera.join()
             self._camera = None
 
-    def call(self, kind: type, name: str, **fields: Any) -> Any:
+    def call(self, service: type, name: str, /, **fields: Any) -> Any:
         """Call a service of the node and return its response."""
-        return self.call_later(kind, name, **fields)()
+        return self.call_later(service, name, **fields)()
 
-    def call_later(self, kind: type, name: str, **fields: Any) -> Callable[[float], Any]:
+    def call_later(self, service: type, name: str, /, **fields: Any) -> Callable[[float], Any]:
         """Call a service; return a function that waits for the response."""
-        client = self.create_client(kind, f"{self.path}/{name}")
+        client = self.create_client(service, f"{self.path}/{name}")
         assert client.wait_for_service(20.0), f"no service {name}"
-        future = client.call_async(kind.Request(**fields))
+        future = client.call_async(service.Request(**fields))
 
         def wait(timeout_s: float = 20.0) -> Any:
             wait_for(future.done, timeout_s)

@@ -131,7 +131,7 @@ def test_scores_and_labels_come_and_go_by_the_services(live, tmp_path):
     d = peer.newest("people")
     p = np.exp([2.0, 1.0, 0.0]) / np.exp([2.0, 1.0, 0.0]).sum()
     assert list(d.probabilities) == pytest.approx(list(p))
-    assert d.value == pytest.approx(p[1] + 5 * p[2]) and d.answer == "uncertain"
+    assert d.value == pytest.approx(p[1] + 5 * p[2]) and d.answer == "1"
     d = wait_for(lambda: (one := peer.newest("on_desk")) and one.answer != "unknown" and one)
     assert d.answer == "cup" and list(d.answers) == ["yes", "no"] and list(d.options) == [
         "cup", "pen"]

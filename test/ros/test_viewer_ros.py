@@ -113,6 +113,12 @@ def test_it_follows_the_node_and_acts_on_it(tmp_path):
         assert wait_for(lambda: page.state()["questions"][-1]["text"] == "Is it wet?", WAIT_S)
         assert page.state()["questions"][-1]["enter"] == 0.9  # the rest stays
 
+        status, reply = page.call("POST", "/api/ask", {
+            "text": "Is there a {}?", "kind": "any_of", "options": ["cup", "pen"]})
+        assert status == 200 and (reply["answer"], reply["answers"]) == ("cup", ["yes", "no"])
+        status, reply = page.call("POST", "/api/ask", {
+            "text": "How many?", "kind": "score", "options": ["1", "2"]})
+        assert (reply["answer"], round(reply["value"], 2)) == ("1", 1.12)
         status, reply = page.call("POST", "/api/ask", {"text": "Which?", "options": ["a", "b"]})
         assert status == 200 and reply["answer"] == "a" and len(reply["probabilities"]) == 2
 

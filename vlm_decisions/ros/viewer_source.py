@@ -213,13 +213,13 @@ class RosSource:
             raise PageSourceError(reply.message)
         return reply.message
 
-    def _call(self, kind: type, wait_s: float = CALL_S, **fields: Any) -> Any:
+    def _call(self, service: type, /, wait_s: float = CALL_S, **fields: Any) -> Any:
         """Call a service from a thread that is not the executor's. Raises Unavailable."""
-        client = self._clients[kind]
+        client = self._clients[service]
         if not client.service_is_ready():
             raise Unavailable(f"{self.name} is not there: its service {client.srv_name} is missing")
         done = threading.Event()
-        future = client.call_async(kind.Request(**fields))
+        future = client.call_async(service.Request(**fields))
         future.add_done_callback(lambda _: done.set())
         if not done.wait(wait_s):
             client.remove_pending_request(future)
