@@ -53,7 +53,7 @@ class FakeModel:
     """p(yes) of any question is sigmoid(2) = 0.88; `load_s` and `ask_s` are real seconds."""
 
     name, fingerprint, pixel_budget = "fake", "fake-fingerprint", 1024
-    n_layers, n_frames = 24, 2
+    n_layers, n_frames, token_pixels = 24, 2, 8
     device, dtype = "cpu", "float32"
 
     def __init__(self, *, load_s: float = 0.0, ask_s: float = 0.0) -> None:
@@ -62,7 +62,10 @@ class FakeModel:
         self.asked: list[str] = []
         self.corners: list[tuple[int, ...]] = []
 
-    def encode(self, frames):
+    def encode_many(self, groups, **sized):
+        return [self.encode(frames) for frames in groups]
+
+    def encode(self, frames, **sized):
         self.corners.append(tuple(int(c) for c in frames[-1][0, 0]))
         mean = np.full(8, 1.0, np.float32)
         return SimpleNamespace(features=None, mean=mean, max=mean)

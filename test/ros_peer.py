@@ -26,6 +26,7 @@ from vlm_decisions.msg import Decision
 from vlm_decisions.ros.convert import ns_to_time, rgb_to_msg
 from vlm_decisions.ros.domain import private_domain
 from vlm_decisions.ros.node import DecisionNode
+from vlm_decisions.views import View
 
 QUESTIONS = """
 - {id: person, text: "Is a person present?"}
@@ -80,6 +81,11 @@ def spinning(*nodes: Node) -> Iterator[None]:
         stop.set()
         thread.join()
         executor.shutdown()
+
+
+def images_of(node: DecisionNode) -> Any:
+    """Return the image subscription of a node with one view, None while it has none."""
+    return node._cameras and node._cameras.of(View())
 
 
 class Peer(Node):

@@ -15,7 +15,7 @@ from fake_model import FakeModel, FakeStream
 from rcl_interfaces.msg import Parameter
 from rcl_interfaces.srv import GetParameters, ListParameters, SetParameters
 from rclpy.qos import QoSReliabilityPolicy, qos_profile_sensor_data
-from ros_peer import LATCHED, system  # sets the environment for rclpy
+from ros_peer import LATCHED, images_of, system  # sets the environment for rclpy
 from sensor_msgs.msg import CompressedImage, Image
 from waiting import wait_for
 
@@ -267,7 +267,7 @@ def test_bad_images_are_counted_and_dropped(live):
     short.data = array.array("B", bytes(10))
     unstamped = rgb_to_msg(np.zeros((8, 8, 3), np.uint8), 0, "cam")
     peer.diagnostics.clear()
-    refused = live.node._images.refused
+    refused = images_of(live.node).refused
     early = rgb_to_msg(np.zeros((8, 8, 3), np.uint8), -5_000_000_000, "cam")
     beyond = rgb_to_msg(np.zeros((8, 8, 3), np.uint8), 10**18, "cam")
     beyond.header.stamp.nanosec = 2_000_000_000
@@ -344,7 +344,7 @@ def test_configure_time_parameters_say_so(live):
 def test_either_reliability_and_either_side_first(tmp_path, qos, first):
     with system(tmp_path, autostart=first == "node") as s:
         if first == "node":
-            wait_for(lambda: s.node._images)  # subscribed, and nobody publishes
+            wait_for(lambda: images_of(s.node))  # subscribed, and nobody publishes
         s.peer.start_camera(qos=qos)
         if first == "camera":
             wait_for(lambda: len(s.peer.stamps) > 5)
@@ -393,8 +393,8 @@ def test_compressed_with_namespace_and_remap(tmp_path):
 def test_a_remap_of_the_compressed_topic_itself_is_told(tmp_path):
     args = ["--ros-args", "-r", "image/compressed:=/front/jpeg"]
     with system(tmp_path, image_transport="compressed", args=args) as s:
-        wait_for(lambda: s.node._images)
-        assert s.node._images.topic == "/front/jpeg"
+        wait_for(lambda: images_of(s.node))
+        assert images_of(s.node).topic == "/front/jpeg"
         assert "no image yet on /front/jpeg" in s.peer.status("image", ERROR).message
 
 
@@ -413,7 +413,7 @@ def test_refusals_are_logged_now_and_then(tmp_path, capfd):
         return msg
 
     with system(tmp_path) as s:
-        images = wait_for(lambda: s.node._images)
+        images = wait_for(lambda: images_of(s.node))
         s.peer.start_camera(make=depth, fps=50.0)
         wait_for(lambda: images.refused["encoding"] >= 20)
         images._reports = Throttle(60.0)  # some time has passed
@@ -600,7 +600,7 @@ def test_shutdown_from(tmp_path, state):
 def test_transition_that_raises_returns_to_unconfigured(tmp_path, monkeypatch):
     with system(tmp_path, autostart=False) as s:
         assert s.peer.transition("configure")
-        monkeypatch.setattr("vlm_decisions.ros.node.ImageSubscription", None)
+        monkeypatch.setattr("vlm_decisions.ros.node.Cameras", None)
         assert not s.peer.transition("activate")
         assert s.peer.state() == "unconfigured"
         assert "on_activate" in s.peer.status("model", ERROR).message
@@ -624,7 +624,7 @@ def test_a_constructor_that_raises_fails_configure_with_the_reason(tmp_path, mon
 def test_a_session_that_raises_half_way_leaves_nothing_taken(tmp_path, monkeypatch):
     log = tmp_path / "decisions.jsonl"
     with system(tmp_path, autostart=False, log_file=str(log)) as s:
-        def broken(self, question_id):
+        def broken(self, question_id, view):
             raise RuntimeError("no more topics")
 
         with monkeypatch.context() as patch:
@@ -788,7 +788,7 @@ def test_many_questions_come_and_go_under_load(tmp_path):
             assert future.result().success, future.result().message
         s.peer.more_decisions(5)  # answers under way are dropped
         assert len(list(s.node.publishers)) == publishers
-        assert not {name for name in s.node._outlets.latest if name.startswith("q")}
+        assert not {name for name in s.node._outlets.latest("") if name.startswith("q")}
         # DDS forgets their topics, too; they vanish from the graph a little later.
         wait_for(lambda: not [name for name, _ in s.peer.get_topic_names_and_types()
                               if name.startswith("/decision_node/decisions/q")])
@@ -836,7 +836,7 @@ def test_simulated_clock(tmp_path):
 def test_simulated_time_without_a_clock_is_told(tmp_path):
     with system(tmp_path, use_sim_time=True) as s:
         s.peer.start_camera()
-        wait_for(lambda: s.node._images)
+        wait_for(lambda: images_of(s.node))
         assert "nothing publishes /clock" in s.peer.status("image", ERROR).message
         wait_for(lambda: "simulated time has not begun" in s.node.snapshot().runtime.condition)
         s.peer.answered(answer="unknown")
@@ -875,14 +875,15 @@ def test_embedded_model_answers_about_its_own_world(tmp_path):
 
 
 def test_what_the_engine_remarks_is_in_log_and_diagnostics(tmp_path):
-    model = FakeModel()
-    model.remarks, model.tick_s, model.checked = ["pixel settings are assumed"], 0.9, "it passed"
+    model = FakeModel(ask_s=0.4)
+    model.remarks, model.tick_s, model.checked = ["pixel settings are assumed"], 0.4, "it passed"
     with system(tmp_path, factory=lambda *_: model) as s:
-        wait_for(lambda: "notes" in s.node.snapshot().engine)
+        wait_for(lambda: "load" in s.node.snapshot().engine)
         notes = s.node.snapshot().engine["notes"]
         assert s.node.snapshot().engine["checked"] == "it passed"
-    assert notes.startswith("pixel settings are assumed; the model cannot keep up: one group with ")
-    assert "took 0.90 s, and groups come every 0.25 s" in notes
+    assert notes.startswith("pixel settings are assumed; the machine cannot keep up: a group of ")
+    assert "with 2 questions takes 4" in notes and "and 4 come a second" in notes
+    assert "It can hold 2.5 groups a second with these questions" in notes
 
 
 @pytest.mark.slow
