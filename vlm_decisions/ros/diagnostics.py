@@ -82,8 +82,8 @@ class NodeState:
 
     @property
     def topic(self) -> str:
-        """The topics of the images, one or several."""
-        return ", ".join(dict.fromkeys(view.topic for view in self.views.values() if view.topic))
+        """The topic of the images, of the first view where there are several."""
+        return next((view.topic for view in self.views.values()), "")
 
     @property
     def refused(self) -> dict[str, int]:

@@ -11,7 +11,8 @@ Subscribes:
   ``/ffmpeg`` (ffmpeg_image_transport_msgs/FFMPEGPacket) or ``/foxglove``
   (foxglove_msgs/CompressedVideo);
   as reliable as its publishers, unless ``reliability`` says otherwise. Bad images are counted,
-  reported and dropped; what is lost on the way is told.
+  reported and dropped; what is lost on the way is told. With views described (``views_file``, or
+  the key ``views`` of the questions' file) their images in its place, each camera once.
 
 Publishes:
 
@@ -20,9 +21,12 @@ Publishes:
   condition (camera_dark, _bright, _blurred, _frozen, _occluded); transient local, last 1.
 - ``~/events`` (vlm_decisions/Event): state changes of the events that the questions' file names;
   transient local, last 64.
-- ``~/questions`` (vlm_decisions/QuestionArray): those standing; transient local, last 1.
-- ``~/overlay`` (sensor_msgs/Image, rgb8): the newest image with the answers drawn on it; drawn
-  only while subscribed.
+- ``~/questions`` (vlm_decisions/QuestionArray): those standing, and the views; transient local,
+  last 1.
+- ``~/overlay`` (sensor_msgs/Image, rgb8): the newest image with the answers drawn on it (of several
+  views: all side by side); drawn only while subscribed.
+- With several views, for each: ``~/<view>/decisions``, ``~/<view>/decisions/<question id>`` in
+  place of those by question above, and ``~/<view>/overlay``.
 - ``~/statistics`` (std_msgs/String) at 1 Hz: the same numbers as /diagnostics as one JSON object,
   whose fields runtime/system.py lists; transient local, last 1.
 - ``/diagnostics`` (diagnostic_msgs/DiagnosticArray) at 1 Hz: model, image, camera, runtime,
@@ -32,9 +36,10 @@ Services, each replying ``success`` and a ``message`` that says what was wrong o
 
 - ``~/add_question``, ``~/remove_question``, ``~/list_questions``, ``~/save_questions``
 - ``~/ask``: one question about now, not smoothed and not added to the standing ones.
+- ``~/add_view``, ``~/remove_view``
 
 Parameters read when the node configures (``ros2 param describe`` tells units and ranges):
-``model``, ``heads_dir``, ``questions_file``, ``image_transport``, ``reliability``,
+``model``, ``heads_dir``, ``questions_file``, ``views_file``, ``image_transport``, ``reliability``,
 ``stamp_source``, ``mode``, ``sample_hz`` (Hz), ``window_groups``, ``queue_groups``, ``max_age_s``
 (s), ``scene_change``, ``tier2_budget_s`` (s), ``pixel_budget`` (pixels), ``dtype``, ``self_check``,
 ``outer_vision_tokens``, ``max_image_pixels`` (pixels), ``min_image_value``, ``max_image_value``,

@@ -95,7 +95,8 @@ class RosSource:
         self._board.decision(decision_from_msg(msg), elapsed_s if elapsed_s > 0.5 else 0.0)
 
     def _told(self, msg: QuestionArray) -> None:
-        self._board.questions([question_from_msg(question) for question in msg.questions])
+        self._board.questions([question_from_msg(question) for question in msg.questions],
+                              [view.name for view in msg.views] or [""])
 
     def _happened(self, msg: EventMsg) -> None:
         self._board.machine_event(event_from_msg(msg))
@@ -129,7 +130,10 @@ class RosSource:
 
     def _subscribe(self) -> None:
         topics = {OVERLAY: f"{self.name}/overlay", CAMERA: self._system.topic}
-        wanted = {channel: topics[channel] for channel in self._wanted if topics[channel]}
+        for view, seen in self._system.views.items():
+            topics |= {f"{OVERLAY}/{view}": f"{self.name}/{view}/overlay",
+                       f"{CAMERA}/{view}": seen["topic"]}
+        wanted = {channel: topics[channel] for channel in self._wanted if topics.get(channel)}
         for channel, (topic, subscription) in list(self._pictured.items()):
             if wanted.get(channel) != topic:
                 subscription.close()

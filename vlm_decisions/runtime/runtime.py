@@ -23,7 +23,6 @@ from ..frames import Frame
 from ..questions import Question, QuestionBook, QuestionError
 from ..reuse import ReuseStats
 from ..views import View, ViewError, address
-from .contradictions import Contradictions
 from .encoding import Encoding
 from .engine_protocol import EngineLike
 from .evidence import Result
@@ -100,7 +99,6 @@ class Runtime:
         self._meter = Meter(timer)
         self._changed = threading.Condition(threading.RLock())  # there is something to do
         self._one_offs = OneOffs(self._changed)
-        self._contradictions = Contradictions()
         self._intakes: dict[tuple[str, str], Intake] = {}  # by camera
         self._views: tuple[ViewState, ...] = ()
         for view in book.views:
@@ -286,6 +284,7 @@ class Runtime:
             self._book_changed()
             for view in self._views:
                 view.scheduler.forget(question_id)
+                view.contradictions.forget(question_id)
                 view.gate.removed(question_id)
         return question
 
@@ -660,7 +659,7 @@ class Runtime:
                 if question.implies:
                     answers = self._answers(view)
                     decisions = [
-                        replace(one, contradicts=self._contradictions.of(question, one, answers))
+                        replace(one, contradicts=view.contradictions.of(question, one, answers))
                         for one in decisions
                     ]
                 self._publish(view, decisions)
@@ -720,7 +719,7 @@ class Runtime:
             asked=meter.total("asked"),
             reused=meter.total("reused"),
             asked_again=meter.total("asked_again"),
-            contradictions=dict(self._contradictions.counts),
+            contradictions=by_question("contradictions"),
             still=meter.total("still"),
             reuse=encoding.reuse if encoding else self._reused,
             costs=by_question("costs"),

@@ -49,6 +49,7 @@ class ViewStats:
     age_ms: dict[int, Percentiles]
     rates_hz: dict[str, float]
     costs: dict[str, Cost]
+    contradictions: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
