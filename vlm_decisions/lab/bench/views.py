@@ -89,7 +89,7 @@ def measure(count: int, seconds: float, questions: str, model: str, still: bool)
     taken = _Taken()
     runtime = Runtime(lambda: Engine.load(model), QuestionBook(asked, views=views),
                       on_decision=taken.take, head_paths=[resources.share_file("heads")])
-    cameras = [_Camera(number, view, count, still) for number, view in enumerate(views)]
+    cameras = [_DeskCamera(number, view, count, still) for number, view in enumerate(views)]
     runtime.start()
     runtime.wait_ready()
     try:
@@ -153,7 +153,7 @@ class _Taken:
             return max([self._longest_ns, *lasting]) / NS
 
 
-class _Camera:
+class _DeskCamera:
     """A desk drawn beforehand, that is filmed at FPS from a moment of its own on."""
 
     def __init__(self, seed: int, view: View, count: int, still: bool) -> None:
@@ -174,7 +174,7 @@ class _Camera:
         runtime.push(Frame(image, now_ns, self.view.name, now_ns), self.view.camera)
 
 
-def _play(runtime: Runtime, cameras: Sequence[_Camera], seconds: float) -> None:
+def _play(runtime: Runtime, cameras: Sequence[_DeskCamera], seconds: float) -> None:
     """Let all cameras film in real time; one that is late does not make up for it in a burst."""
     began_s = time.monotonic()
     due = [(began_s + camera.phase_s, number) for number, camera in enumerate(cameras)]
