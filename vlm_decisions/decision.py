@@ -82,12 +82,12 @@ class Decision:
     reason: str = ""
     status: str = OK
     t_asked_ns: int = 0
+    view: str = ""
     value: float = math.nan
     answers: tuple[str, ...] = ()
     t_onset_ns: int = 0
     t_onset_sd_s: float = 0.0
     contradicts: tuple[str, ...] = ()
-    view: str = ""
 
     @property
     def by_name(self) -> dict[str, str]:
