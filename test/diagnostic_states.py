@@ -22,8 +22,8 @@ def having(base=GOOD, **changes):
     """Return a state with changes, those of its only view and of the numbers included."""
     (name, view), = base.views.items()
     view = _changed(view, changes, stats=_changed(view.stats, changes))
-    return _changed(base, {"clock_ns": base.clock_ns + 1, **changes},
-                    runtime=_changed(base.runtime, changes), views={name: view})
+    more = {"runtime": _changed(base.runtime, changes), "views": {name: view}}
+    return _changed(base, {"clock_ns": base.clock_ns + 1, **more, **changes})
 
 
 def _changed(one, changes, **more):

@@ -134,7 +134,7 @@ def test_a_question_taken_meanwhile_is_refused_by_the_node(tmp_path):
     with viewing(tmp_path) as ros:
         wait_for(lambda: ros.page.state().get("questions"), WAIT_S)
         # The viewer does not know of it: the news of a change is kept from its board.
-        ros.viewer.board.questions = lambda questions: None
+        ros.viewer.board.questions = lambda *told: None
         assert ros.peer.call(AddQuestion, "add_question",
                              question=question_to_msg(Question("late", "Q?"))).success
         status, reply = ros.page.call("POST", "/api/questions", {"text": "Q?", "id": "late"})
