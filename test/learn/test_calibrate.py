@@ -211,6 +211,13 @@ def test_a_score_that_is_calibrated_is_kept():
     assert one.values["scale"] == pytest.approx(good.scale, rel=0.2)
 
 
+def test_a_score_that_is_always_right_does_not_become_a_thousand_times_surer():
+    right = distributions_of(12, 4.0)
+    for one in right:
+        one.logits["q"][:] = 4.0 * np.eye(3)[one.truth["q"]]
+    assert 1.0 <= fit_any(LEVELS, right).values["scale"] < 3.0
+
+
 def test_scores_that_nothing_can_be_fitted_on():
     same = distributions_of(4, 20.0)
     for one in same:

@@ -46,6 +46,7 @@ from .thresholds import (
 
 LEAST_SCALE = 0.05  # a model that cannot tell yes from no would get 0
 MOST_SCALE, MOST_BIAS = 1000.0, 1000.0  # limits of a question
+PULL = 0.01  # of a choice's or score's scale: log loss per squared logarithm of its change
 #: Strengths of the regularisation to try: log loss per (logit squared / 2).
 STRENGTHS = (1e-4, 1e-3, 1e-2, 0.1, 1.0)
 
@@ -247,8 +248,12 @@ def fit_scale(question: Question, predictions: Sequence[Predictions]) -> Fitted:
         z = scale * logits[of]  # not of probabilities, which round to 0: so it is convex in scale
         return float((logsumexp(z, axis=1) - z[np.arange(len(z)), right[of]]).mean())
 
-    found = minimize_scalar(lambda log: loss(np.exp(log), ~held), method="bounded",
-                            bounds=(np.log(LEAST_SCALE), np.log(MOST_SCALE)))
+    def pulled(log: float) -> float:
+        """Towards the present scale: where all samples are right, the loss alone has no end."""
+        return loss(np.exp(log), ~held) + PULL * (log - np.log(question.scale)) ** 2
+
+    found = minimize_scalar(pulled, bounds=(np.log(LEAST_SCALE), np.log(MOST_SCALE)),
+                            method="bounded")
     scale = round(float(np.exp(found.x)), 3)
     if loss(scale, held) >= loss(question.scale, held):
         one.kept["scale"] = (f"{scale:g} would be no better on the held-out sources (log loss "
