@@ -7,9 +7,14 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from vlm_decisions.kinds import KINDS
+
 
 class FakeStream:
-    """Answer every question with the same logits; text that holds `fault` raises."""
+    """Answer every question with the same logits; text that holds `fault` raises.
+
+    Of several labels the first is so (P(yes) 0.88), and no other (0.12).
+    """
 
     def __init__(self, engine: FakeModel, window_groups: int) -> None:
         self.engine, self.window_groups = engine, window_groups
@@ -25,8 +30,14 @@ class FakeStream:
         time.sleep(self.engine.ask_s)
         if any("fault" in query.text for query in queries):
             raise ValueError("this question is at fault")
-        return [SimpleNamespace(logits=np.linspace(2.0, 0.0, max(2, len(query.options))),
-                                depth=query.depth or 4) for query in queries]
+        return [SimpleNamespace(logits=self._logits(query), depth=query.depth or 4)
+                for query in queries]
+
+    @staticmethod
+    def _logits(query) -> np.ndarray:
+        if KINDS[query.kind].exclusive:
+            return np.linspace(2.0, 0.0, max(2, len(query.options)))
+        return np.array([[0.0, 2.0] if k else [2.0, 0.0] for k in range(len(query.options))])
 
     def reset(self) -> None:
         self.history = []
@@ -42,7 +53,7 @@ class FakeModel:
     """p(yes) of any question is sigmoid(2) = 0.88; `load_s` and `ask_s` are real seconds."""
 
     name, fingerprint, pixel_budget = "fake", "fake-fingerprint", 1024
-    n_layers, n_frames = 24, 2
+    n_layers, n_frames, token_pixels = 24, 2, 8
     device, dtype = "cpu", "float32"
 
     def __init__(self, *, load_s: float = 0.0, ask_s: float = 0.0) -> None:
@@ -51,7 +62,10 @@ class FakeModel:
         self.asked: list[str] = []
         self.corners: list[tuple[int, ...]] = []
 
-    def encode(self, frames):
+    def encode_many(self, groups, **sized):
+        return [self.encode(frames) for frames in groups]
+
+    def encode(self, frames, **sized):
         self.corners.append(tuple(int(c) for c in frames[-1][0, 0]))
         mean = np.full(8, 1.0, np.float32)
         return SimpleNamespace(features=None, mean=mean, max=mean)

@@ -26,6 +26,7 @@ from vlm_decisions.msg import Decision
 from vlm_decisions.ros.convert import ns_to_time, rgb_to_msg
 from vlm_decisions.ros.domain import private_domain
 from vlm_decisions.ros.node import DecisionNode
+from vlm_decisions.views import View
 
 QUESTIONS = """
 - {id: person, text: "Is a person present?"}
@@ -82,6 +83,11 @@ def spinning(*nodes: Node) -> Iterator[None]:
         executor.shutdown()
 
 
+def images_of(node: DecisionNode) -> Any:
+    """Return the image subscription of a node with one view, None while it has none."""
+    return node._cameras and node._cameras.of(View())
+
+
 class Peer(Node):
     """Publishes a camera, listens to decisions and diagnostics, and calls services."""
 
@@ -121,15 +127,15 @@ class Peer(Node):
             self._camera.join()
             self._camera = None
 
-    def call(self, kind: type, name: str, **fields: Any) -> Any:
+    def call(self, service: type, name: str, /, **fields: Any) -> Any:
         """Call a service of the node and return its response."""
-        return self.call_later(kind, name, **fields)()
+        return self.call_later(service, name, **fields)()
 
-    def call_later(self, kind: type, name: str, **fields: Any) -> Callable[[float], Any]:
+    def call_later(self, service: type, name: str, /, **fields: Any) -> Callable[[float], Any]:
         """Call a service; return a function that waits for the response."""
-        client = self.create_client(kind, f"{self.path}/{name}")
+        client = self.create_client(service, f"{self.path}/{name}")
         assert client.wait_for_service(20.0), f"no service {name}"
-        future = client.call_async(kind.Request(**fields))
+        future = client.call_async(service.Request(**fields))
 
         def wait(timeout_s: float = 20.0) -> Any:
             wait_for(future.done, timeout_s)

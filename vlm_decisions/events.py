@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +28,7 @@ from .files.yaml_records import Record, Shape
 from .frames import NS
 from .kinds import QuestionLike, names_of, question_of
 from .texts import normal
+from .views import address
 
 MAX_EVENTS = 64
 MAX_STATES = 32
@@ -304,6 +305,7 @@ class Event:
         frame_id: the camera's TF frame.
         t_onset_ns: when that decision's answer began in the picture, and `t_onset_sd_s` its
             standard deviation in seconds, as in the decision; 0 where that was not seen.
+        view: name of the view whose answers it follows; empty where they are of no one view.
     """
 
     event_id: str
@@ -322,6 +324,7 @@ class Event:
     frame_id: str = ""
     t_onset_ns: int = 0
     t_onset_sd_s: float = 0.0
+    view: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON: times in seconds as floats, NaN as None."""
@@ -339,9 +342,9 @@ class Event:
 class EventMachine:
     """State, counters and timers of one event. Not thread-safe."""
 
-    def __init__(self, spec: EventSpec) -> None:
-        """Start in the initial state, with all counters at 0."""
-        self.spec = spec
+    def __init__(self, spec: EventSpec, view: str = "") -> None:
+        """Start in the initial state, with all counters at 0. `view`: whose answers it follows."""
+        self.spec, self.view = spec, view
         self.state = spec.states[0]
         self.since_ns = 0
         self.counters = {t.count: 0 for t in spec.transitions if t.count}
@@ -439,6 +442,7 @@ class EventMachine:
             frame_id=decision.frame_id,
             t_onset_ns=decision.t_onset_ns,
             t_onset_sd_s=decision.t_onset_sd_s,
+            view=self.view,
         )
         self.state, self.since_ns = state, self._now_ns
         # The hold of transitions that already fit in the new state begins now.
@@ -454,40 +458,76 @@ class EventBook:
     """All events of a set of questions. It gets every decision. Not thread-safe.
 
     Decisions of one question come in order of frame time. If one is older than the one before it,
-    frame time went backwards (bag loop, simulation reset), and every machine restarts. Counters are
-    kept.
+    frame time went backwards (bag loop, simulation reset), and every machine of that view restarts.
+    Counters are kept.
+
+    An event follows each view by itself, with machines of its own, unless all its questions are
+    asked of one view only: `placed` gives the view of such questions. Their answers count in every
+    view.
     """
 
-    def __init__(self, specs: Iterable[EventSpec] = ()) -> None:
+    def __init__(
+        self, specs: Iterable[EventSpec] = (), placed: Mapping[str, str] | None = None
+    ) -> None:
         """Start every machine in its initial state."""
-        self._machines = tuple(EventMachine(spec) for spec in specs)
-        self._newest_ns: dict[str, int] = {}
+        self._specs, self._placed = tuple(specs), dict(placed or {})
+        self._shared: dict[str, EventMachine] = {}
+        for spec in self._specs:
+            views = {self._placed.get(name) for name in spec.questions}
+            if None not in views:
+                view = next(iter(views)) if len(views) == 1 else ""
+                self._shared[spec.id] = EventMachine(spec, view)
+        self._machines: dict[str, tuple[EventMachine, ...]] = {}
+        self._newest_ns: dict[str, dict[str, int]] = {}  # by view and question
+        if self._specs:
+            self._of_view("")
 
     def update(self, decision: Decision) -> list[Event]:
         """Process a decision and return the events that it causes, in the order of the file."""
-        if not self._machines:
+        if not self._specs:
             return []
+        machines = self._of_view(decision.view)
         events: list[Event | None] = []
         stamp_ns = decision.t_end_ns
         if stamp_ns:  # 0 means that there is no evidence, and so no time
-            if stamp_ns < self._newest_ns.get(decision.question_id, 0):
-                self._newest_ns.clear()
-                events += [machine.restart(decision) for machine in self._machines]
-            self._newest_ns[decision.question_id] = stamp_ns
-        events += [machine.update(decision) for machine in self._machines]
+            newest_ns = self._newest_ns.setdefault(decision.view, {})
+            if stamp_ns < newest_ns.get(decision.question_id, 0):
+                newest_ns.clear()
+                events += [machine.restart(decision) for machine in machines]
+            newest_ns[decision.question_id] = stamp_ns
+        if decision.question_id in self._placed:
+            every = (machine for group in self._machines.values() for machine in group)
+            machines = tuple(dict.fromkeys(every))
+        events += [machine.update(decision) for machine in machines]
         return [event for event in events if event is not None]
 
     def states(self) -> dict[str, str]:
-        """Return the present state of each event."""
-        return {machine.spec.id: machine.state for machine in self._machines}
+        """Return the present state of each event, by `view/event` where it is of a view."""
+        return {name: machine.state for name, machine in self._named()}
 
     def counters(self) -> dict[str, dict[str, int]]:
-        """Return the counters of each event."""
-        return {machine.spec.id: dict(machine.counters) for machine in self._machines}
+        """Return the counters of each event, by the same names."""
+        return {name: dict(machine.counters) for name, machine in self._named()}
 
     def __len__(self) -> int:
         """Return the number of events."""
-        return len(self._machines)
+        return len(self._specs)
+
+    def _of_view(self, view: str) -> tuple[EventMachine, ...]:
+        if view not in self._machines:
+            if view:
+                self._machines.pop("", None)  # the views have names
+            self._machines[view] = tuple(
+                self._shared.get(spec.id) or EventMachine(spec, view) for spec in self._specs
+            )
+        return self._machines[view]
+
+    def _named(self) -> Iterator[tuple[str, EventMachine]]:
+        for machines in self._machines.values():
+            for machine in machines:
+                shared = machine.spec.id in self._shared
+                view = "" if shared else machine.view
+                yield address(view, machine.spec.id), machine
 
 
 def _ns(seconds: float) -> int:

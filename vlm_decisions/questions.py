@@ -478,6 +478,11 @@ class QuestionBook:
         """Return the views, at least one."""
         return tuple(self._views.values())
 
+    @property
+    def placed(self) -> dict[str, str]:
+        """Return the view of each question that names one."""
+        return {one.id: one.view for one in self if one.view not in ("", ALL)}
+
     @classmethod
     def load(cls, path: str | os.PathLike, views: Iterable[View] = ()) -> QuestionBook:
         """Read a YAML file. Raises QuestionError that names the file and, if possible, the line.

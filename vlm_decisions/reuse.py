@@ -126,7 +126,7 @@ class ReuseStats:
         """Return the sums over encoders, with the largest drifts."""
         total = cls()
         for part in parts:
-            total.groups.update(part.groups)
+            total.groups.update(dict(part.groups))  # a copy: it may be growing
             for name in ("tokens", "encoded", "refreshes", "in_dead_time"):
                 setattr(total, name, getattr(total, name) + getattr(part, name))
             for name in ("drift", "worst_drift"):

@@ -29,7 +29,8 @@ from .files.yaml_records import Record, Shape, YamlRecordError, read_sections
 
 #: What a question's `view` says to be asked of each.
 ALL = "all"
-TRANSPORTS = ("raw", "compressed")
+#: Those of sources.messages, which this room does not import.
+TRANSPORTS = ("raw", "compressed", "ffmpeg", "foxglove")
 
 MAX_VIEWS = 32
 MAX_NAME = 64
@@ -73,7 +74,7 @@ class View:
     Attributes:
         name: a ROS name token; empty for the only one where none is described.
         image: topic of the images; empty for the node's `image`.
-        transport: `raw` or `compressed`, of the images.
+        transport: of the images, one of TRANSPORTS.
         region: what is seen of the picture, in shares of its width and height: x0 y0 x1 y1 of a
             rectangle, or x y of three and more corners of a polygon, outside of which is grey.
             Empty: all of it.
@@ -221,6 +222,11 @@ def _check_name(name: Any) -> None:
 
 def _is_topic(name: str) -> bool:
     return bool(_TOPIC.fullmatch(name)) and "//" not in name and not name.endswith("/")
+
+
+def address(view: str, question_id: str) -> str:
+    """Return the name of a view's question among those of others: `view/question`."""
+    return f"{view}/{question_id}" if view else question_id
 
 
 def check_new(view: View, others: Iterable[View]) -> None:

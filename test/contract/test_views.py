@@ -67,7 +67,7 @@ def test_a_file_of_views_of_its_own(tmp_path):
     ("{window_groups: 1.5}", "window_groups must be a whole number"),
     ("{priority: -1}", "priority must be"),
     ("{max_age_s: yes}", "max_age_s must be a number, not True"),
-    ("{transport: theora}", "transport must be one of raw, compressed"),
+    ("{transport: theora}", "transport must be one of raw, compressed, ffmpeg"),
     ("{image: 'two words'}", "image must be the name of a topic"),
     ("{image: /a/}", "image must be the name of a topic"),
     ("{regoin: [0, 0, 1, 1]}", "did you mean 'region'?"),

@@ -300,3 +300,24 @@ def test_the_code_that_a_gpu_runs(family, monkeypatch):
     assert report.ok, report
     assert not calls  # nothing went back to NumPy
     assert check(engine, "wrong-pos").ok
+
+
+def test_a_tick_waits_for_the_device_twice(monkeypatch):
+    """Once for a group's features, once for the answers and the state; layers are queued."""
+    import mlx.core as mx
+
+    from vlm_decisions.engine import fastmath
+
+    engine = tiny_engine(in_numpy=False)
+    monkeypatch.setattr(fastmath, "ON_CPU", False)
+    waits, own = [], mx.eval
+    stream = engine.stream(4)
+    for i in range(3):  # the first ones make the tables of this grid and these questions
+        pair = moving_frames(2, seed=i)
+        waits.clear()
+        monkeypatch.setattr(mx, "eval", lambda *arrays: waits.append(arrays) or own(*arrays))
+        stream.append(engine.encode(pair), 0.0625 + 0.25 * i)
+        assert i < 2 or len(waits) == 1
+        stream.ask(QUERIES)
+        monkeypatch.setattr(mx, "eval", own)
+    assert len(waits) == 2

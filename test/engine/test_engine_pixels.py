@@ -1,6 +1,8 @@
 """Patches: bit for bit those of mlx-vlm's own processors on frames of the right size."""
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -161,3 +163,34 @@ def test_settings_that_cannot_be_computed_with(tmp_path, stated, match):
     (tmp_path / "processor_config.json").write_text(json.dumps({"image_processor": stated}))
     with pytest.raises(CheckpointError, match=match):
         read_settings(tmp_path, Vision)
+
+
+def test_the_frames_of_a_group_keep_their_order():
+    """They are resized side by side."""
+    first, second = (np.full((240, 320, 3), value, np.uint8) for value in (10, 200))
+    settings = PixelSettings(pixel_budget=64 * 96)
+    got, _ = patches([first, second], settings)
+    both = got.reshape(len(got), 3, 2, -1)
+    assert np.allclose(both[:, :, 0], settings.table[0, 10])
+    assert np.allclose(both[:, :, 1], settings.table[0, 200])
+
+
+def test_a_forked_process_and_one_that_ends_resize_as_well():
+    """A thread of the parent does not exist in a child; at the end nothing new is started."""
+    code = """
+import atexit, os, signal, sys
+import numpy as np
+from vlm_decisions.engine.pixels import PixelSettings, patches
+pair = [np.full((240, 320, 3), value, np.uint8) for value in (10, 200)]
+settings = PixelSettings(pixel_budget=64 * 96)
+want, _ = patches(pair, settings)
+child = os.fork()
+if not child:
+    signal.alarm(20)
+    os._exit(0 if np.array_equal(patches(pair, settings)[0], want) else 1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+atexit.register(lambda: print("same", np.array_equal(patches(pair, settings)[0], want)))
+"""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True,
+                          text=True, timeout=60, check=False)  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "same True\n"), done.stderr

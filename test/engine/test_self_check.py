@@ -63,8 +63,8 @@ def broken_vision(engine):
     """Make an engine that adds something to its visual features."""
     own = engine.vision.run
 
-    def run(pixels, grid):
-        features, deep = own(pixels, grid)
+    def run(*arguments):
+        features, deep = own(*arguments)
         return features + 0.05, deep
 
     engine.vision.run = run

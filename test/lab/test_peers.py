@@ -31,6 +31,17 @@ def test_rows_hold_what_the_documentation_names():
         assert any(peer in line for line in said)
 
 
+def test_the_prefix_cache_of_mlx_vlm_is_on():
+    """It holds nothing for another question, but nearly all of the same one asked again."""
+    window = peers._window(random_engine("tiny", layers=2), "tiny", 2, 2)
+    peers._generate_cached(window)
+    assert window.cached_tokens["generate_cached"] == [0, 0]
+    window.case.questions = [window.case.questions[0]] * 2
+    peers._generate_cached(window)
+    length = len(window.case.prefix_ids) + len(window.case.questions[0].ids)
+    assert window.cached_tokens["generate_cached"] == [0, length - 1]
+
+
 @pytest.mark.slow
 def test_the_embedded_model_is_asked_about_its_own_desk():
     row = peers.bench_peers(["sim_desk"], say=quiet, **FEW)["models"]["sim_desk"]

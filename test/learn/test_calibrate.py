@@ -14,6 +14,7 @@ from vlm_decisions.learn.calibrate import (
     LEAST_SCALE,
     CalibrationError,
     calibrate,
+    fit_any,
     fit_platt,
     fit_question,
     print_calibration,
@@ -172,6 +173,78 @@ def predictions_of(count, seed, shift=0.0, spread=2.5):
     return found
 
 
+def distributions_of(count, sharpness, seed=0):
+    """Return recordings of 10 s asked one of three levels: right in 8 of 10, logits too sharp."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for k in range(count):
+        truth = np.repeat(rng.integers(0, 3, 4), 10)
+        said = np.where(rng.random(40) < 0.8, truth, rng.integers(0, 3, 40))
+        logits = sharpness * np.eye(3)[said]
+        source = {"q": np.array([f"r{k}"] * 40)}
+        found.append(Predictions(f"r{k}", np.arange(1, 41) / 4, np.arange(40) == 0, {}, {},
+                                 {"q": truth.astype(np.int8)}, {"q": np.ones(40, bool)}, source,
+                                 {"q": logits}))
+    return found
+
+
+LEVELS = Question("q", "How many?", kind="score", options=("none", "one", "two"))
+
+
+def test_a_score_that_is_too_sure_is_made_softer():
+    one = fit_any(LEVELS, distributions_of(12, 20.0))
+    # A share of 0.8 + 0.2 / 3 is right: logits of log(.867 / .067) = 2.56 would be calibrated.
+    assert one.changes == {"scale": pytest.approx(2.56 / 20, rel=0.2)}
+    assert one.after["log_loss"] < one.before["log_loss"] / 2
+    assert one.after["ece"] < 0.1 < one.before["ece"]
+    assert one.before["accuracy"] == one.after["accuracy"] > 0.75
+    assert one.before["auroc"] is None and one.before["cost"] is None
+    assert one.before["mae"] < 0.4
+    choice = fit_any(Question("q", "Which?", kind="choice", options=LEVELS.options),
+                     distributions_of(12, 20.0))
+    assert choice.changes == one.changes and "mae" not in choice.before
+
+
+def test_a_score_that_is_calibrated_is_kept():
+    good = Question("q", "How many?", kind="score", options=LEVELS.options, scale=2.56 / 20)
+    one = fit_any(good, distributions_of(12, 20.0))
+    assert one.after["log_loss"] <= one.before["log_loss"]
+    assert one.values["scale"] == pytest.approx(good.scale, rel=0.2)
+
+
+def test_a_score_that_is_always_right_does_not_become_a_thousand_times_surer():
+    right = distributions_of(12, 4.0)
+    for one in right:
+        one.logits["q"][:] = 4.0 * np.eye(3)[one.truth["q"]]
+    assert 1.0 <= fit_any(LEVELS, right).values["scale"] < 3.0
+
+
+def test_scores_that_nothing_can_be_fitted_on():
+    same = distributions_of(4, 20.0)
+    for one in same:
+        one.truth["q"][:] = 1
+    with pytest.raises(CalibrationError, match="everything says 'one'.*--skip q"):
+        fit_any(LEVELS, same)
+    broken = distributions_of(4, 20.0)
+    broken[0].logits["q"][3, 1] = np.inf
+    with pytest.raises(CalibrationError, match="not finite"):
+        fit_any(LEVELS, broken)
+
+
+def test_the_labels_of_an_any_of_are_fitted_together():
+    labels = Question("q", "Is it {}?", kind="any_of", options=("lit", "red"))
+    whole = []
+    for lit, red in zip(predictions_of(12, 1, shift=8.0), predictions_of(12, 2, shift=8.0)):
+        parts = {"q[lit]": lit, "q[red]": red}
+        whole.append(Predictions(lit.name, lit.t_s, lit.fresh, *(
+            {name: getattr(one, what).get("q") for name, one in parts.items()}
+            for what in ("difference", "head_p", "truth", "settled", "scene"))))
+    one = fit_any(labels, whole)
+    assert one.values["bias"] < -1.0  # both labels say yes too easily
+    assert one.after["log_loss"] < one.before["log_loss"]
+    assert len(one.held["truth"]) == 2 * 40 * one.sources  # the samples of both labels
+
+
 def test_what_is_good_already_never_gets_worse():
     """Few recordings, and values that were fitted to many: the held-out ones decide."""
     question, changed, explained = Question("q", "?", enter=0.6, exit=0.3), 0, 0
@@ -254,7 +327,7 @@ def _labels(tmp_path, rows):
      "seen in two sources"),
     ([f"v{k}.mp4,0,2.5,circle,yes\n" for k in range(8)], LabelError,
      "mine.csv:2: there is no question 'circle'.*it has: square, none, same, what"),
-    ([f"v{k}.mp4,0,2.5,what,yes\n" for k in range(8)], LabelError, "'what' is a choice"),
+    ([f"v{k}.mp4,0,2.5,what,yes\n" for k in range(8)], LabelError, "'what' never answers 'yes'"),
     ([f"v{k}.mp4,0,0.2,square,yes\n" for k in range(8)], CalibrationError, "lasts long enough"),
     (["w.mp4,0,2.5,square,yes\n"], LabelError, "no recording is called 'w.mp4'"),
     (["v0.mp4,0,2.5,square,yes\n"], LabelError, "no label names v1.mp4"),

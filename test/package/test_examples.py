@@ -14,7 +14,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 def test_each_has_a_test():
     assert {path.stem for path in EXAMPLES.glob("*.py")} == {
-        "ask_engine", "run_runtime", "read_decisions", "desk_tree"}
+        "ask_engine", "run_runtime", "read_decisions", "desk_tree", "two_views"}
 
 
 def test_the_engine_by_itself(capsys):
@@ -61,3 +61,28 @@ def test_a_behaviour_tree_ends_by_itself():
                           text=True, capture_output=True, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")
     assert "wait" in done.stdout
+
+
+@pytest.mark.slow
+def test_two_views_in_a_program_of_ones_own(tmp_path):
+    pytest.importorskip("rclpy", reason="rclpy is not installed")
+    from ros_peer import Peer, private_domain, rclpy_context, spinning
+
+    with private_domain() as domain, rclpy_context(None, domain) as context:
+        peer = Peer(context)
+        child = subprocess.Popen(
+            [sys.executable, EXAMPLES / "two_views.py"], text=True, cwd=tmp_path,
+            env={**os.environ, "ROS_DOMAIN_ID": str(domain)}, stdout=subprocess.PIPE)
+        try:
+            with spinning(peer):
+                peer.start_camera("/front/image_raw", size=(240, 320))
+                assert any(line.startswith("right: cup is ") for line in child.stdout)
+                peer.stop_camera()
+            child.send_signal(signal.SIGINT)
+            assert child.wait(20) == 0
+        finally:
+            peer.stop_camera()
+            child.kill()
+            child.wait()
+            child.stdout.close()
+            peer.destroy_node()

@@ -9,7 +9,7 @@ pytest.importorskip("rclpy", reason="rclpy is not installed")
 
 from diagnostic_msgs.msg import DiagnosticStatus
 from fake_model import FakeModel
-from ros_peer import system
+from ros_peer import images_of, system
 from sensor_msgs.msg import Image
 from std_msgs.msg import String
 from waiting import wait_for
@@ -44,12 +44,12 @@ def test_a_picture_of_few_values_is_said_and_the_range_can_be_set(tmp_path):
         status = s.peer.status("image", WARN)
         assert "uses values 72" in status.message and "min_image_value" in status.message
         s.peer.more_decisions(5)
-        assert int(s.node._images.newest.image.max()) - int(s.node._images.newest.image.min()) < 8
+        assert np.ptp(images_of(s.node).newest.image) < 8
     with system(tmp_path, min_image_value=7200, max_image_value=8475) as s:
         s.peer.start_camera(make=mono16(7200, 8475))
         s.peer.answered()
         s.peer.status("image", OK)
-        assert int(s.node._images.newest.image.max()) - int(s.node._images.newest.image.min()) > 240
+        assert np.ptp(images_of(s.node).newest.image) > 240
 
 
 def test_a_range_that_is_none_is_refused(tmp_path):

@@ -46,7 +46,7 @@ def video(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["desk", "replay"])
+@pytest.mark.parametrize("name", ["desk", "replay", "cameras"])
 def test_launch_file(name, video, monkeypatch):
     monkeypatch.setenv("TEST_VIDEO", str(video))
     done = subprocess.run(
@@ -129,7 +129,7 @@ def test_desk_without_the_simulated_camera():
 
 
 @pytest.mark.parametrize(("name", "given"), [
-    ("desk", {}), ("replay", {"source": str(HERE / "test_launch.py")})])
+    ("desk", {}), ("cameras", {}), ("replay", {"source": str(HERE / "test_launch.py")})])
 def test_the_viewer_is_started_where_it_is_wanted(name, given):
     def executables(**more):
         actions, _ = started(name, **given, **more)
@@ -185,7 +185,7 @@ def test_of_several_cameras_in_a_bag_one_must_be_chosen(tmp_path):
     assert parameters(player, context)["topics"] == "/b"
 
 
-@pytest.mark.parametrize("name", ["desk", "replay"])
+@pytest.mark.parametrize("name", ["desk", "replay", "cameras"])
 def test_what_the_launch_files_hand_on(name, video):
     given = {"source": str(video)} if name == "replay" else {}
     actions, context = started(

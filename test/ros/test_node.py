@@ -15,7 +15,7 @@ from fake_model import FakeModel, FakeStream
 from rcl_interfaces.msg import Parameter
 from rcl_interfaces.srv import GetParameters, ListParameters, SetParameters
 from rclpy.qos import QoSReliabilityPolicy, qos_profile_sensor_data
-from ros_peer import LATCHED, system  # sets the environment for rclpy
+from ros_peer import LATCHED, images_of, system  # sets the environment for rclpy
 from sensor_msgs.msg import CompressedImage, Image
 from waiting import wait_for
 
@@ -115,6 +115,60 @@ def test_ask_about_now(live):
     assert response.success and response.decision.answer == "a"
     # It leaves no trace among those that stand.
     assert len(live.peer.call(ListQuestions, "list_questions").questions) == 2
+
+
+def test_scores_and_labels_come_and_go_by_the_services(live, tmp_path):
+    peer = live.peer
+    score = Question(id="people", text="How many?", kind="score", options=["0", "1", "5"],
+                     thresholds=[0.5, 1.5], ema=1.0)
+    labels = Question(id="on_desk", text="Is there a {}?", kind="any_of", options=["cup", "pen"],
+                      ema=1.0)
+    for question in (score, labels):
+        response = peer.call(AddQuestion, "add_question", question=question)
+        assert response.success and response.tokens > 0, response.message
+    d = wait_for(lambda: peer.newest("people"))
+    wait_for(lambda: peer.newest("people").answer != "unknown")
+    d = peer.newest("people")
+    p = np.exp([2.0, 1.0, 0.0]) / np.exp([2.0, 1.0, 0.0]).sum()
+    assert list(d.probabilities) == pytest.approx(list(p))
+    assert d.value == pytest.approx(p[1] + 5 * p[2]) and d.answer == "1"
+    d = wait_for(lambda: (one := peer.newest("on_desk")) and one.answer != "unknown" and one)
+    assert d.answer == "cup" and list(d.answers) == ["yes", "no"] and list(d.options) == [
+        "cup", "pen"]
+    assert list(d.probabilities) == pytest.approx([0.8808, 0.1192], abs=1e-4)
+    assert d.p == pytest.approx(0.8808, abs=1e-4) and np.isnan(d.value)
+    guarded = Question(id="full", text="Is it full?", needs="on_desk[pen]")
+    assert peer.call(AddQuestion, "add_question", question=guarded).success
+    full = wait_for(lambda: (one := peer.newest("full")) and one.status == "not_asked" and one)
+    assert full.reason == "it needs 'on_desk[pen]', which is no"
+    kept = peer.call(RemoveQuestion, "remove_question", question_id="on_desk")
+    assert not kept.success and "in a condition of full" in kept.message
+    listed = {q.id: q for q in peer.call(ListQuestions, "list_questions").questions}
+    assert list(listed["people"].thresholds) == [0.5, 1.5] and listed["people"].kind == "score"
+    assert listed["on_desk"].kind == "any_of" and list(listed["on_desk"].options) == ["cup", "pen"]
+    path = str(tmp_path / "saved.yaml")
+    assert peer.call(SaveQuestions, "save_questions", path=path).success
+    book = QuestionBook.load(path)
+    assert book.get("people").thresholds == (0.5, 1.5) and book.get("on_desk").kind == "any_of"
+    assert peer.set_parameters(questions__on_desk__enter=0.95)[0].successful
+    wait_for(lambda: list(peer.newest("on_desk").answers) == ["yes", "no"])  # held
+    for name in ("full", "people", "on_desk"):
+        assert peer.call(RemoveQuestion, "remove_question", question_id=name).success
+
+
+def test_scores_and_labels_are_asked_once(live):
+    response = live.peer.call(Ask, "ask", text="How many?", kind="score",
+                              options=["1", "2"], timeout_s=5.0)
+    assert response.success and response.decision.answer == "1"
+    assert response.message == "1 (1.12) (p=0.881)"
+    response = live.peer.call(Ask, "ask", text="Is there a {}?", kind="any_of",
+                              options=["cup", "pen"], timeout_s=5.0)
+    assert response.success and response.decision.answer == "cup"
+    assert list(response.decision.answers) == ["yes", "no"]
+    response = live.peer.call(Ask, "ask", text="?", kind="any_of", options=["a, b"])
+    assert not response.success and "cannot hold a comma" in response.message
+    response = live.peer.call(Ask, "ask", text="?", kind="scores", options=["a", "b"])
+    assert not response.success and "kind must be one of yes_no, choice" in response.message
 
 
 @pytest.mark.parametrize(("fields", "reason"), [
@@ -241,7 +295,7 @@ def test_bad_images_are_counted_and_dropped(live):
     short.data = array.array("B", bytes(10))
     unstamped = rgb_to_msg(np.zeros((8, 8, 3), np.uint8), 0, "cam")
     peer.diagnostics.clear()
-    refused = live.node._images.refused
+    refused = images_of(live.node).refused
     early = rgb_to_msg(np.zeros((8, 8, 3), np.uint8), -5_000_000_000, "cam")
     beyond = rgb_to_msg(np.zeros((8, 8, 3), np.uint8), 10**18, "cam")
     beyond.header.stamp.nanosec = 2_000_000_000
@@ -318,7 +372,7 @@ def test_configure_time_parameters_say_so(live):
 def test_either_reliability_and_either_side_first(tmp_path, qos, first):
     with system(tmp_path, autostart=first == "node") as s:
         if first == "node":
-            wait_for(lambda: s.node._images)  # subscribed, and nobody publishes
+            wait_for(lambda: images_of(s.node))  # subscribed, and nobody publishes
         s.peer.start_camera(qos=qos)
         if first == "camera":
             wait_for(lambda: len(s.peer.stamps) > 5)
@@ -367,8 +421,8 @@ def test_compressed_with_namespace_and_remap(tmp_path):
 def test_a_remap_of_the_compressed_topic_itself_is_told(tmp_path):
     args = ["--ros-args", "-r", "image/compressed:=/front/jpeg"]
     with system(tmp_path, image_transport="compressed", args=args) as s:
-        wait_for(lambda: s.node._images)
-        assert s.node._images.topic == "/front/jpeg"
+        wait_for(lambda: images_of(s.node))
+        assert images_of(s.node).topic == "/front/jpeg"
         assert "no image yet on /front/jpeg" in s.peer.status("image", ERROR).message
 
 
@@ -387,7 +441,7 @@ def test_refusals_are_logged_now_and_then(tmp_path, capfd):
         return msg
 
     with system(tmp_path) as s:
-        images = wait_for(lambda: s.node._images)
+        images = wait_for(lambda: images_of(s.node))
         s.peer.start_camera(make=depth, fps=50.0)
         wait_for(lambda: images.refused["encoding"] >= 20)
         images._reports = Throttle(60.0)  # some time has passed
@@ -574,7 +628,7 @@ def test_shutdown_from(tmp_path, state):
 def test_transition_that_raises_returns_to_unconfigured(tmp_path, monkeypatch):
     with system(tmp_path, autostart=False) as s:
         assert s.peer.transition("configure")
-        monkeypatch.setattr("vlm_decisions.ros.node.ImageSubscription", None)
+        monkeypatch.setattr("vlm_decisions.ros.node.Cameras", None)
         assert not s.peer.transition("activate")
         assert s.peer.state() == "unconfigured"
         assert "on_activate" in s.peer.status("model", ERROR).message
@@ -598,7 +652,7 @@ def test_a_constructor_that_raises_fails_configure_with_the_reason(tmp_path, mon
 def test_a_session_that_raises_half_way_leaves_nothing_taken(tmp_path, monkeypatch):
     log = tmp_path / "decisions.jsonl"
     with system(tmp_path, autostart=False, log_file=str(log)) as s:
-        def broken(self, question_id):
+        def broken(self, question_id, view):
             raise RuntimeError("no more topics")
 
         with monkeypatch.context() as patch:
@@ -762,7 +816,7 @@ def test_many_questions_come_and_go_under_load(tmp_path):
             assert future.result().success, future.result().message
         s.peer.more_decisions(5)  # answers under way are dropped
         assert len(list(s.node.publishers)) == publishers
-        assert not {name for name in s.node._outlets.latest if name.startswith("q")}
+        assert not {name for name in s.node._outlets.latest("") if name.startswith("q")}
         # DDS forgets their topics, too; they vanish from the graph a little later.
         wait_for(lambda: not [name for name, _ in s.peer.get_topic_names_and_types()
                               if name.startswith("/decision_node/decisions/q")])
@@ -810,7 +864,7 @@ def test_simulated_clock(tmp_path):
 def test_simulated_time_without_a_clock_is_told(tmp_path):
     with system(tmp_path, use_sim_time=True) as s:
         s.peer.start_camera()
-        wait_for(lambda: s.node._images)
+        wait_for(lambda: images_of(s.node))
         assert "nothing publishes /clock" in s.peer.status("image", ERROR).message
         wait_for(lambda: "simulated time has not begun" in s.node.snapshot().runtime.condition)
         s.peer.answered(answer="unknown")
@@ -849,14 +903,15 @@ def test_embedded_model_answers_about_its_own_world(tmp_path):
 
 
 def test_what_the_engine_remarks_is_in_log_and_diagnostics(tmp_path):
-    model = FakeModel()
-    model.remarks, model.tick_s, model.checked = ["pixel settings are assumed"], 0.9, "it passed"
+    model = FakeModel(ask_s=0.4)
+    model.remarks, model.tick_s, model.checked = ["pixel settings are assumed"], 0.4, "it passed"
     with system(tmp_path, factory=lambda *_: model) as s:
-        wait_for(lambda: "notes" in s.node.snapshot().engine)
+        wait_for(lambda: "load" in s.node.snapshot().engine)
         notes = s.node.snapshot().engine["notes"]
         assert s.node.snapshot().engine["checked"] == "it passed"
-    assert notes.startswith("pixel settings are assumed; the model cannot keep up: one group with ")
-    assert "took 0.90 s, and groups come every 0.25 s" in notes
+    assert notes.startswith("pixel settings are assumed; the machine cannot keep up: a group of ")
+    assert "with 2 questions takes 4" in notes and "and 4 come a second" in notes
+    assert "It can hold 2.5 groups a second with these questions" in notes
 
 
 @pytest.mark.slow

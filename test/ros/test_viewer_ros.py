@@ -113,6 +113,12 @@ def test_it_follows_the_node_and_acts_on_it(tmp_path):
         assert wait_for(lambda: page.state()["questions"][-1]["text"] == "Is it wet?", WAIT_S)
         assert page.state()["questions"][-1]["enter"] == 0.9  # the rest stays
 
+        status, reply = page.call("POST", "/api/ask", {
+            "text": "Is there a {}?", "kind": "any_of", "options": ["cup", "pen"]})
+        assert status == 200 and (reply["answer"], reply["answers"]) == ("cup", ["yes", "no"])
+        status, reply = page.call("POST", "/api/ask", {
+            "text": "How many?", "kind": "score", "options": ["1", "2"]})
+        assert (reply["answer"], round(reply["value"], 2)) == ("1", 1.12)
         status, reply = page.call("POST", "/api/ask", {"text": "Which?", "options": ["a", "b"]})
         assert status == 200 and reply["answer"] == "a" and len(reply["probabilities"]) == 2
 
@@ -128,7 +134,7 @@ def test_a_question_taken_meanwhile_is_refused_by_the_node(tmp_path):
     with viewing(tmp_path) as ros:
         wait_for(lambda: ros.page.state().get("questions"), WAIT_S)
         # The viewer does not know of it: the news of a change is kept from its board.
-        ros.viewer.board.questions = lambda questions: None
+        ros.viewer.board.questions = lambda *told: None
         assert ros.peer.call(AddQuestion, "add_question",
                              question=question_to_msg(Question("late", "Q?"))).success
         status, reply = ros.page.call("POST", "/api/questions", {"text": "Q?", "id": "late"})

@@ -1,13 +1,16 @@
 """Groups in which nothing changed are neither appended nor asked about; simulated time."""
 
 import pytest
-from fakes import START_NS, Bench, FakeEngine, person_head
+from fakes import START_NS, Bench, Camera, FakeEngine, person_head
 
 from vlm_decisions.decision import TIER_HEADS, YES
-from vlm_decisions.frames import NS
+from vlm_decisions.frames import NS, Group
 from vlm_decisions.questions import Question
 from vlm_decisions.reuse import ReuseSettings
+from vlm_decisions.runtime.encoding import Encoding
 from vlm_decisions.runtime.settings import RuntimeSettings
+from vlm_decisions.runtime.statistics import Meter
+from vlm_decisions.views import View
 
 PIXELS = ReuseSettings("pixels")
 
@@ -124,6 +127,44 @@ def test_a_fault_while_it_stands_still_is_told_and_it_goes_on():
     assert "lost" in bench.errors[0]
     assert bench.answers("q")[-1] == YES
     assert seconds(bench.of("q")[-1].t_asked_ns) > 2.1
+
+
+def test_each_place_that_views_look_at_has_an_encoder_of_its_own():
+    engine = FakeEngine()
+    made, given = engine.reusing, []
+    engine.reusing = lambda *a, **k: given.append((k, made(*a, **k))) or given[-1][1]
+    encoding = Encoding(engine, Meter(lambda: 0.0), PIXELS)
+    views = [View("one"), View("too"), View("left", region=(0.0, 0.0, 0.5, 1.0)),
+             View("small", pixel_budget=1024)]  # fmt: skip
+    encoding.share(views)
+    camera, features = Camera((64, 64)), []
+    for i in range(2):
+        frames = tuple(camera.frame(START_NS + i * NS + k) for k in range(2))
+        features.append(encoding.encode([(view, Group(frames, 0, 0, i)) for view in views]))
+    assert [kwargs for kwargs, _ in given] == [{}, {}, {"pixel_budget": 1024}]
+    assert len(engine.calls("encode")) == 6, "views of one place share what is encoded"
+    assert all(before.mean is after.mean for before, after in zip(*features, strict=True))
+    given[0][1].stats.groups["first"] = given[1][1].stats.groups["first"] = 1
+    given[0][1].stats.worst_drift, given[2][1].stats.worst_drift = 0.1, 0.2
+    assert (encoding.reuse.groups["first"], encoding.reuse.worst_drift) == (2, 0.2)
+    assert not encoding.idle()
+    given[1][1].refresh = True
+    assert encoding.idle() and engine.calls("refresh")
+    encoding.share(views[:1])
+    assert encoding.reuse.groups["first"] == 1, "the encoders of places that are gone went too"
+
+
+def test_window_refresh_is_for_a_window_and_marks_answers():
+    with pytest.raises(ValueError, match="window_refresh .16. is for mode 'window'"):
+        RuntimeSettings(window_refresh=16)
+    engine = FakeEngine()
+    opened = engine.stream
+    engine.stream = lambda window_groups, mode, slide=1: (
+        engine.log.append(("slide", slide)) or opened(window_groups, mode))
+    bench = Bench("- {id: q, text: q}", engine, mode="window", window_refresh=16)
+    film(bench, 1)
+    assert engine.calls("slide") == [("slide", 16)]
+    assert {d.model for d in bench.of("q")} == {"fake+reuse"}
 
 
 def test_vectors_are_refused_by_name():

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from vlm_decisions.files.resources import share_file
+from vlm_decisions.kinds import KINDS, kind_of, split_labels
 from vlm_decisions.questions import QuestionBook
-from vlm_decisions.sim.script import MOTIONS, SCALE_RANGE, X_RANGE, Script, Segment, State
+from vlm_decisions.sim.script import COUNTS, MOTIONS, SCALE_RANGE, X_RANGE, Script, Segment, State
 from vlm_decisions.sim.world import World, truth_of
 
 SIZES = ((96, 96), (160, 120), (640, 480), (1280, 720), (97, 131))
@@ -100,3 +101,17 @@ def test_impossible_states_are_refused(bad, message):
 def test_a_script_needs_time():
     with pytest.raises(ValueError, match="longer than 0"):
         Script((Segment(0.0, State()),))
+
+
+def test_the_set_of_all_kinds_is_about_the_desk():
+    book = QuestionBook.load(share_file("config", "questions", "kinds.yaml"))
+    assert {question.kind for question in book} == set(KINDS)
+    world = World(3, Script.demo(3))
+    told = [world.truth(t_s) for t_s in np.arange(0.05, world.duration_s, 0.25)]
+    for question in book:
+        given = {facts[question.id] for facts in told}
+        assert len(given) > 1, question.id
+        assert all(kind_of(question).canonical(question, one) == one for one in given)
+    named = [set(split_labels(facts["on_desk"])) for facts in told]
+    assert all(len(labels) == COUNTS.index(facts["things"])
+               for labels, facts in zip(named, told, strict=True))

@@ -329,7 +329,7 @@ def test_labels_of_an_any_of_are_a_list_or_a_text(tmp_path):
     assert [truth.answer("on_desk", k * NS) for k in range(4)] == [
         "cup, pen", "none", "cup, pen", "none"]
     assert truth.answer("people", NS) == "two"
-    apart = truth_of_labels(KINDS.get("on_desk"), truth.spans["on_desk"])
+    apart = truth_of_labels(KINDS.get("on_desk"), truth)
     assert [apart.answer("on_desk[pen]", k * NS) for k in range(4)] == ["yes", "no", "yes", "no"]
 
 

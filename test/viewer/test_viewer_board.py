@@ -314,3 +314,20 @@ def test_an_unknown_score_draws_nothing(clock):
     board.decision(decision("people", "unknown", options=SCORE.options))
     (row,) = json.loads(board.changes(0)[1])["rows"]
     assert row["drawn"] is None and row["value"] is None
+
+
+def test_views_have_rows_of_their_own(clock):
+    board = Board(clock, clock)
+    board.questions([PERSON, Question("cup", "Is there a cup?", view="door")], ["front", "door"])
+    board.system(System(views={"front": {"topic": "/f"}, "door": {"topic": "/d"}}))
+    board.decision(decision("person", answer="yes", view="front"))
+    board.decision(decision("person", answer="no", view="door"))
+    board.decision(decision("camera_dark", tier=0, answer="no", view="door"))
+    message = read(board)[1]
+    assert [q["id"] for q in message["questions"]] == ["front/person", "door/person", "door/cup"]
+    assert {row["id"]: row["answer"] for row in message["rows"]} == {
+        "front/person": "yes", "door/person": "no", "door/camera_dark": "no"}
+    assert board.question("door/cup").id == "cup" and board.question("front/cup") is None
+    assert board.ids() == {"person", "cup"} and len(board.standing()) == 2
+    assert board.channels() == ("overlay", "camera", "overlay/front", "overlay/door",
+                                "camera/front", "camera/door")

@@ -130,5 +130,29 @@ def add(commands: Commands) -> None:
         return 0
 
     packed.set_defaults(run=run_packed)
+    views = what.add_parser("views", help="many cameras on one model, and as many copies of it")
+    views.add_argument("--views", type=counts, default=(1, 2, 4, 8), metavar="1,2,4,8")
+    views.add_argument("--seconds", type=positive, default=30.0, help="for each count [30]")
+    views.add_argument("--questions", default="desk", help="a shipped set or a file [desk]")
+    views.add_argument("--model", default="sim_desk")
+    views.add_argument("--still", action="store_true",
+                       help="scenes that do not move, and every question on_change")
+    views.add_argument("--json", metavar="F")
+
+    def run_views(options: argparse.Namespace) -> int:
+        from ..files.atomic import write_json
+        from ..lab.bench.views import bench_views
+
+        result = bench_views(options.views, options.seconds, questions=options.questions,
+                             model=options.model, still=options.still)
+        for number, one in result["views"].items():
+            print(f"{number:>2} views  {one}")
+        for number, one in result["copies"].items():
+            print(f"{number:>2} copies {one}")
+        if options.json:
+            write_json(options.json, result)
+        return 0
+
+    views.set_defaults(run=run_views)
     bench_replay.add(what)
     bench_soak.add(what)

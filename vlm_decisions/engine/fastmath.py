@@ -9,6 +9,7 @@ GPU, or in half precision, they are MLX's own.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
@@ -279,6 +280,10 @@ def _share(run: Callable[[Sequence], None], parts: Sequence) -> None:
 @lru_cache(maxsize=1)
 def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(blas.threads(), thread_name_prefix="fastmath")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # a child has no thread but its own
 
 
 def _one_plus_exp(out: np.ndarray, x: np.ndarray) -> None:

@@ -9,6 +9,7 @@ same float32 numbers, without the passes over the image.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -205,7 +206,10 @@ def _resized(
     """Resize both frames of a group, one beside the other: PIL lets other threads run meanwhile."""
     if first.shape[:2] == (height, width):
         return first, second
-    other = _beside().submit(resize, first, height, width)
+    try:
+        other = _beside().submit(resize, first, height, width)
+    except RuntimeError:  # the interpreter is ending and starts nothing any more
+        return resize(first, height, width), resize(second, height, width)
     newest = resize(second, height, width)
     return other.result(), newest
 
@@ -214,6 +218,10 @@ def _resized(
 def _beside() -> ThreadPoolExecutor:
     """Return the thread that resizes one frame of a group while the caller resizes the other."""
     return ThreadPoolExecutor(1, thread_name_prefix="resize")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_beside.cache_clear)  # a child has no thread but its own
 
 
 def check_frame(frame: Any) -> np.ndarray:

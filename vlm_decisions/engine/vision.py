@@ -131,8 +131,9 @@ class VisionEncoder:
     ) -> tuple[Array, list[Array], tuple[int, int]]:
         """Encode resized pairs of frames, uint8 (2, H, W, 3), or ``tokens`` of one.
 
-        Returns features (B, T, D), the deepstack features, and the grid of visual tokens. kept:
-        takes up the one pair's keys and values, or gives those of the tokens that are not encoded.
+        Returns features (B, T, D), the deepstack features (both evaluated with ``group``), and the
+        grid of visual tokens. kept: takes up the one pair's keys and values, or gives those of the
+        tokens that are not encoded.
         """
         tiles = [cut(pair, self.settings) for pair in pairs]
         h, w = tiles[0][1]
@@ -140,7 +141,8 @@ class VisionEncoder:
         if tokens is not None:
             pixels = pixels[:, self._patches(tokens)]
         features, deep = self.run(self.xp.asarray(pixels), (h, w), kept, tokens)
-        evaluate(features, *deep, *(kept.arrays() if kept else ()))
+        if kept is not None:
+            evaluate(features, *deep, *kept.arrays())
         return features, deep, (h // self.settings.merge, w // self.settings.merge)
 
     def group(
@@ -152,7 +154,7 @@ class VisionEncoder:
     ) -> VisionGroup:
         """Return features (T, D) and deepstack features as a group; kept: see VisionGroup."""
         mean, most = wide(features).mean(axis=0), wide(features).max(axis=0)
-        evaluate(mean, most)
+        evaluate(features, *deep, mean, most)
         return VisionGroup(
             mx.asarray(features),
             np.array(mean),

@@ -8,6 +8,10 @@ that answers; with `smoothing: filter` its switching rate, too. Of `depth: auto`
 the early exit and the margin from which on its answer stands are fitted: the least margin with
 which no more answers are wrong than at full depth.
 
+An any_of is fitted as a yes/no question that is asked of all its labels: they share scale, bias,
+enter and exit. Of a choice or score only `scale` is fitted, to the log loss of the right option;
+its enter, exit and thresholds stay.
+
 Each question is fitted on two thirds of the sources. Both fits are regularised towards the
 question's present values, the more so the less data there is. Values that do not improve the
 results on the other third of the sources are not changed.
@@ -16,13 +20,14 @@ results on the other third of the sources are not changed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..files.atomic import write_text
+from ..kinds import Score, kind_of, level_values
 from ..questions import Question, QuestionBook
 from ..runtime.heads import Head, answering_head, deciding_head
 from ..sources.labels import LabelError, check_sources, questions_of, read_labels
@@ -43,6 +48,7 @@ from .thresholds import (
 
 LEAST_SCALE = 0.05  # a model that cannot tell yes from no would get 0
 MOST_SCALE, MOST_BIAS = 1000.0, 1000.0  # limits of a question
+PULL = 0.01  # of a choice's or score's scale: log loss per squared logarithm of its change
 #: Strengths of the regularisation to try: log loss per (logit squared / 2).
 STRENGTHS = (1e-4, 1e-3, 1e-2, 0.1, 1.0)
 #: Margins of an early exit to try, logits.
@@ -65,7 +71,9 @@ class Fitted:
         stops: share of the held-out samples that stop at the early exit, None without one.
         kept: names of values that were not changed ("scale, bias"; "enter, exit") and why.
         before: auroc, ece, brier and log_loss of the language model's P(yes), None if it is not
-            asked, and the `cost` per event of the answers, with the question's values.
+            asked, and the `cost` per event of the answers, with the question's values. Of a choice
+            or score: ece and brier of the likeliest option, log_loss of the right one, `accuracy`,
+            and of a score `mae`, the mean error of the expected value; the others are None.
         after: the same with the fitted values.
         sources: how many were held out.
         held: truth, and P(yes) before and after, of the held-out samples.
@@ -92,7 +100,7 @@ def calibrate(model: str, questions: Path, out: Path, *, recordings: Sequence[Re
               skip: Sequence[str] = (), costs: Costs = Costs(),
               cache: Path | None = None, skip_unlabelled: bool = False,
               engine: Any = None) -> dict[str, Any]:
-    """Fit the yes/no questions of a file and write it, otherwise unchanged, to `out`.
+    """Fit the questions of a file and write it, otherwise unchanged, to `out`.
 
     Args:
         model: embedded name, local path or hub name.
@@ -126,8 +134,10 @@ def calibrate(model: str, questions: Path, out: Path, *, recordings: Sequence[Re
 
         engine = Engine.load(model)
     # All are asked, so that the cache can be used whatever is skipped the next time.
-    predictions = predict(engine, known, [q for q in book if q.kind == "yes_no"], heads, cache)
-    done = [fit_question(question, predictions, heads, costs) for question in fit]
+    told = {name for one in known for name in one.truth.ids}
+    asked = [q for q in book if not q.options or q.id in told]
+    predictions = predict(engine, known, asked, heads, cache)
+    done = [fit_any(question, predictions, heads, costs) for question in fit]
     changes = {one.question.id: one.changes for one in done}
     write_text(out, rewrite(text, changes, str(questions)))
     asked = [one for one in done if one.held]
@@ -153,9 +163,10 @@ def print_calibration(result: dict[str, Any]) -> None:
     for name, row in result["questions"].items():
         b, a = row["before"], row["after"]
         print(f"{name:<24} {row['tier']:<5} {number(row.get('scale'), '7.3f')} "
-              f"{number(row.get('bias'), '7.3f')} {row['enter']:5.2f} {row['exit']:5.2f}   "
+              f"{number(row.get('bias'), '7.3f')} {number(row.get('enter'), '5.2f')} "
+              f"{number(row.get('exit'), '5.2f')}   "
               f"{number(b['ece'], '6.3f')} {number(a['ece'], '6.3f')}   "
-              f"{b['cost']:6.3f} {a['cost']:6.3f}")
+              f"{number(b['cost'], '6.3f')} {number(a['cost'], '6.3f')}")
         if row["stops"] is not None:
             print(f"{'':<24} early exit: scale {row['shallow_scale']:g}, bias "
                   f"{row['shallow_bias']:g}, margin {row['shallow_margin']:g}: "
@@ -179,7 +190,7 @@ def _known(book: QuestionBook, recordings: Sequence[Recording], labels_file: Pat
            clips: int, skip: Sequence[str], skip_unlabelled: bool) -> tuple[
                list[LabelledRecording], list[Question]]:
     """Return the sources and the questions to fit on them."""
-    able = [q for q in book if q.kind == "yes_no" and q.id not in skip]
+    able = [q for q in book if q.id not in skip]
     if labels_file is None:
         if recordings:
             raise CalibrationError("recordings without labels: give labels with --labels FILE")
@@ -189,11 +200,14 @@ def _known(book: QuestionBook, recordings: Sequence[Recording], labels_file: Pat
             raise CalibrationError(
                 f"no facts of the simulated desk: {', '.join(strange)}; give recordings and "
                 "--labels for them, or leave them out with --skip")
+        if able:
+            known = [replace(one, truth=one.truth.check(able, ignore_unknown=True))
+                     for one in known]
         return known, able
     if not recordings:
         raise CalibrationError(f"{labels_file} labels recordings: give them with --videos, --dir "
                                "or --bag")
-    labels = read_labels(labels_file)
+    labels = read_labels(labels_file, book)
     check_sources(labels, [r.name for r in recordings], skip_unlabelled=skip_unlabelled)
     named = questions_of(labels)
     for name in named:
@@ -201,18 +215,88 @@ def _known(book: QuestionBook, recordings: Sequence[Recording], labels_file: Pat
         if name not in book:
             raise LabelError(f"{labels_file}:{line}: there is no question {name!r} in the file; "
                              f"it has: {', '.join(q.id for q in book)}")
-        if book.get(name).kind != "yes_no":
-            raise LabelError(f"{labels_file}:{line}: {name!r} is a choice; only yes_no questions "
-                             "are calibrated")
     fit = [q for q in able if q.id in named]
     if not fit:
         raise CalibrationError(f"{labels_file} labels none of the questions to calibrate")
     return labelled(recordings, labels), fit
 
 
+def fit_any(question: Question, predictions: Sequence[Predictions], heads: Sequence[Head] = (),
+            costs: Costs = Costs()) -> Fitted:
+    """Fit a question of any kind: see `fit_question` and `fit_scale`."""
+    if not kind_of(question).exclusive:
+        apart = [label for one in predictions for label in one.of_labels(question)]
+        return fit_question(question, apart, heads, costs)
+    return fit_scale(question, predictions) if question.options else fit_question(
+        question, predictions, heads, costs)
+
+
+def fit_scale(question: Question, predictions: Sequence[Predictions]) -> Fitted:
+    """Fit the scale of a choice or score on two thirds of the sources, and measure it.
+
+    Of the right option the log loss is never worse there. Raises CalibrationError.
+    """
+    from scipy.optimize import minimize_scalar
+    from scipy.special import logsumexp
+
+    name = question.id
+    settled = np.concatenate([p.settled[name] for p in predictions])
+    source = np.concatenate([p.scene[name] for p in predictions])[settled]
+    right = np.concatenate([p.truth[name] for p in predictions])[settled]
+    logits = np.concatenate([p.logits[name] for p in predictions])[settled]
+    if not np.isfinite(logits).all():
+        raise CalibrationError(f"question {name!r}: the model's logits are not finite (NaN or "
+                               "infinite): load it in float32")
+    if len(np.unique(right)) == 1:
+        raise CalibrationError(
+            f"question {name!r}: everything says {question.options[right[0]]!r}: add recordings "
+            f"where it is another option, or leave it out with --skip {name}")
+    most = np.bincount(right).argmax() if len(right) else 0
+    held = np.isin(source, _held_out(name, source, right == most))
+    one = Fitted(question, "vlm", sources=len(np.unique(source[held])))
+
+    def loss(scale: float, of: np.ndarray) -> float:
+        z = scale * logits[of]  # not of probabilities, which round to 0: so it is convex in scale
+        return float((logsumexp(z, axis=1) - z[np.arange(len(z)), right[of]]).mean())
+
+    def pulled(log: float) -> float:
+        """Towards the present scale: where all samples are right, the loss alone has no end."""
+        return loss(np.exp(log), ~held) + PULL * (log - np.log(question.scale)) ** 2
+
+    found = minimize_scalar(pulled, bounds=(np.log(LEAST_SCALE), np.log(MOST_SCALE)),
+                            method="bounded")
+    scale = round(float(np.exp(found.x)), 3)
+    if loss(scale, held) >= loss(question.scale, held):
+        one.kept["scale"] = (f"{scale:g} would be no better on the held-out sources (log loss "
+                             f"{loss(question.scale, held):.4f} now, {loss(scale, held):.4f} then)")
+        scale = question.scale
+    one.values = {"scale": scale}
+    for into, at in ((one.before, question.scale), (one.after, scale)):
+        into |= _of_options(question, logits[held], right[held], at)
+        into["log_loss"] = loss(at, held)
+    return one
+
+
+def _distribution(question: Question, logits: np.ndarray, scale: float) -> np.ndarray:
+    return np.array([kind_of(question).probabilities(row, scale) for row in logits])
+
+
+def _of_options(question: Question, logits: np.ndarray, right: np.ndarray,
+                scale: float) -> dict[str, float | None]:
+    p = _distribution(question, logits, scale)
+    chosen = p.argmax(axis=1)
+    measured = dict(calibration_of(p.max(axis=1), chosen == right), auroc=None, cost=None)
+    measured["accuracy"] = float((chosen == right).mean())
+    kind = kind_of(question)
+    if isinstance(kind, Score):
+        values = np.array(level_values(question.options))
+        measured["mae"] = float(np.abs(p @ values - values[right]).mean())
+    return measured
+
+
 def fit_question(question: Question, predictions: Sequence[Predictions],
                  heads: Sequence[Head] = (), costs: Costs = Costs()) -> Fitted:
-    """Fit one yes/no question on two thirds of the sources, and measure it on the others.
+    """Fit one question that is answered by P(yes) on two thirds of the sources, and measure it.
 
     Of P(yes) the log loss, and of the answers the cost, are never worse on the held-out sources
     than with the question's present values. Raises CalibrationError.
@@ -286,7 +370,7 @@ def fit_question(question: Question, predictions: Sequence[Predictions],
         one.held["after"] = one.held["before"]
     if question.tier != "heads":
         one.values |= {"scale": scale, "bias": bias}
-    if question.early is not None and one.tier == "vlm":
+    if one.tier == "vlm" and all(name in p.shallow for p in predictions):
         x = np.concatenate([p.shallow[name] for p in predictions])
         by_head = deciding_head(question, heads) is not None
         _fit_exit(one, x, scale * difference + bias, truth == 1, source, into, test, by_head)

@@ -17,13 +17,14 @@ import numpy as np
 
 from ..decision import YES
 from ..frames import FPS, NS, Frame
+from ..kinds import kind_of
 from ..questions import Question
 from ..runtime.heads import Head, answering_head, deciding_head
 from ..sim.clips import SIZE, drawing
 from ..sim.script import Script
 from ..sim.world import World
 from ..sources.labels import Labels
-from ..sources.truth import Truth, truth_of_world
+from ..sources.truth import Truth, truth_of_labels, truth_of_world
 from .features import Bar, Store, engine_key, progress
 from .recordings import Recording
 
@@ -46,17 +47,20 @@ class LabelledRecording:
 class Predictions:
     """Predictions on one recording of N groups, by question id where not said otherwise.
 
+    An any_of has predictions of each label, by its name (`id[label]`), as a yes/no question has.
+
     Attributes:
         name: of the recording.
         t_s: time at which each group ends, (N,), not by question.
         fresh: whether the group begins a new window, bool (N,), not by question.
         difference: the language model's logit(yes) - logit(no), (N,).
-        shallow: the same at the early exit of questions with `depth: auto`, (N,); where a head
+        shallow: the same at the early exit of yes/no questions of `depth: auto`, (N,); where a head
             answers there, its logit.
         head_p: P(yes) of the question's head, NaN where its window is too short, (N,).
-        truth: 1, 0 or -1 (not known), int8 (N,).
+        truth: 1, 0 or -1 (not known), int8 (N,); of a choice or score the option's index, or -1.
         settled: whether the truth has been the same for SETTLED_S and there is history, bool (N,).
         scene: name of what must not be split between fitting and testing, (N,).
+        logits: of a choice or score, float64 (N, options).
     """
 
     name: str
@@ -67,7 +71,15 @@ class Predictions:
     truth: dict[str, np.ndarray]
     settled: dict[str, np.ndarray]
     scene: dict[str, np.ndarray]
+    logits: dict[str, np.ndarray] = field(default_factory=dict)
     shallow: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def of_labels(self, question: Question) -> list[Predictions]:
+        """Return the predictions of each label of an any_of as if it were the question."""
+        names = kind_of(question).names(question)
+        return [replace(self, **{
+            what: {question.id: getattr(self, what)[name]}
+            for what in ("difference", "truth", "settled", "scene")}) for name in names]
 
 
 def labelled(recordings: Sequence[Recording], labels: Labels) -> list[LabelledRecording]:
@@ -93,10 +105,11 @@ def predict(engine: Any, recordings: Sequence[LabelledRecording], questions: Seq
         cache: cache folder, None for none.
     """
     asked = [q for q in questions if q.tier != "heads"]
-    exits = {q.id: deciding_head(q, heads) for q in asked if q.early is not None}
+    exits = {q.id: deciding_head(q, heads) for q in asked
+             if q.early is not None and kind_of(q).has_heads}
     read = {q.id: head for q in questions if (head := answering_head(q, heads)) is not None}
     store = Store(cache, engine_key(engine), _weights(engine), FPS, WINDOW_GROUPS,
-                  [(q.id, q.text, q.depth) if q.id not in exits else
+                  [(q.id, q.text, q.depth, q.kind, q.options) if q.id not in exits else
                    (q.id, q.text, q.depth, q.shallow_depth,
                     exits[q.id] and _head_key(exits[q.id])) for q in asked],
                   [(name, _head_key(head)) for name, head in read.items()])
@@ -121,7 +134,7 @@ def _ask(engine: Any, recording: Recording, asked: Sequence[Question], read: Map
     heads: list[list[float]] = []
     shallow: list[list[float]] = []
     early = [q for q in asked if q.id in exits]
-    queries = [replace(q, depth=None) if q.id in exits else q for q in asked]
+    queries = [replace(q, depth=None) if q.early else q for q in asked]
     queries += [replace(q, depth=q.shallow_depth) for q in early]
     hidden = {"hidden": True} if any(exits.values()) else {}
     t_s: list[float] = []
@@ -139,13 +152,12 @@ def _ask(engine: Any, recording: Recording, asked: Sequence[Question], read: Map
         if asked:
             stream.append(encoded, (group.t_start_ns + group.t_end_ns - 2 * origin_ns) / (2 * NS))
             readouts = stream.ask(queries, **hidden)
-            differences = [float(r.logits[0] - r.logits[1]) for r in readouts]
-            said.append(differences[: len(asked)])
+            said.append([number for question, readout in zip(asked, readouts)
+                         for number in _said(question, readout)])
             shallow.append([
-                difference if (head := exits[q.id]) is None
+                float(readout.logits[0] - readout.logits[1]) if (head := exits[q.id]) is None
                 else float(head.weight @ readout.hidden[-1] + head.bias) / head.temperature
-                for q, difference, readout in zip(
-                    early, differences[len(asked):], readouts[len(asked):], strict=True)])
+                for q, readout in zip(early, readouts[len(asked):], strict=True)])
             while stream.idle():
                 pass
         t_s.append(group.t_end_ns / NS)
@@ -153,7 +165,7 @@ def _ask(engine: Any, recording: Recording, asked: Sequence[Question], read: Map
         bar.at(t_s[-1])
     count = len(t_s)
     return {"t_s": np.array(t_s), "fresh": np.array(fresh, bool),
-            "difference": np.array(said).reshape(count, len(asked)),
+            "said": np.array(said).reshape(count, sum(map(_width, asked))),
             "shallow": np.array(shallow).reshape(count if asked else 0, len(early)),
             "head_p": np.array(heads).reshape(count, len(read))}
 
@@ -169,18 +181,54 @@ def _with_truth(one: LabelledRecording, arrays: dict[str, np.ndarray],
     truth, settled, scene = {}, {}, {}
     stamps_ns = [round(t * NS) for t in t_s]
     for question in questions:
-        spans = [one.truth.at(question.id, t_ns) for t_ns in stamps_ns]
-        truth[question.id] = np.array(
-            [-1 if span is None else span.answer == YES for span in spans], np.int8)
-        scene[question.id] = np.array([
-            one.recording.name if span is None else str(span.scene) for span in spans])
-        steady = [one.truth.settled(question.id, t_ns, SETTLED_S) for t_ns in stamps_ns]
-        settled[question.id] = np.array(steady, bool) & history
-    return Predictions(one.recording.name, t_s, fresh,
-                       {q.id: arrays["difference"][:, k] for k, q in enumerate(asked)},
+        told, answers = one.truth, [YES]
+        if not kind_of(question).exclusive:
+            told = truth_of_labels(question, told)
+        elif question.options:
+            answers = list(question.options)
+        for name in kind_of(question).names(question):
+            spans = [told.at(name, t_ns) for t_ns in stamps_ns]
+            right = [-1 if span is None else _place(answers, span.answer) for span in spans]
+            truth[name] = np.array(right, np.int8)
+            scene[name] = np.array([
+                one.recording.name if span is None else str(span.scene) for span in spans])
+            steady = [told.settled(name, t_ns, SETTLED_S) for t_ns in stamps_ns]
+            settled[name] = np.array(steady, bool) & history
+    difference, logits, at = {}, {}, 0
+    for question in asked:
+        own = arrays["said"][:, at:at + _width(question)]
+        at += _width(question)
+        if _is_distribution(question):
+            logits[question.id] = own
+        else:
+            names = kind_of(question).names(question)
+            difference |= {name: own[:, k] for k, name in enumerate(names)}
+    return Predictions(one.recording.name, t_s, fresh, difference,
                        {name: arrays["head_p"][:, k] for k, name in enumerate(read)},
-                       truth, settled, scene,
+                       truth, settled, scene, logits,
                        {name: arrays["shallow"][:, k] for k, name in enumerate(exits)})
+
+
+def _place(answers: Sequence[str], answer: str) -> int:
+    """Return 1 or 0 for yes or no; of several answers the place."""
+    return int(answer == YES) if answers == [YES] else answers.index(answer)
+
+
+def _is_distribution(question: Question) -> bool:
+    return kind_of(question).exclusive and bool(question.options)
+
+
+def _width(question: Question) -> int:
+    """Return how many numbers are kept of a readout."""
+    return len(question.options) or 1
+
+
+def _said(question: Question, readout: Any) -> Sequence[float]:
+    """Return the logits of a choice or score; else yes against no, of each label."""
+    if _is_distribution(question):
+        return [float(x) for x in readout.logits]
+    pairs = np.asarray(readout.logits, np.float64).reshape(-1, 2)
+    return [float(yes - no) for yes, no in pairs]
 
 
 def _desk(seed: int, digest: str) -> LabelledRecording:

@@ -15,10 +15,12 @@ from vlm_decisions.msg import Decision as DecisionMsg
 from vlm_decisions.msg import Event as EventMsg
 from vlm_decisions.msg import Question as QuestionMsg
 from vlm_decisions.msg import QuestionArray
+from vlm_decisions.msg import View as ViewMsg
 
 from ..decision import Decision
 from ..events import Event
 from ..questions import AUTO, Question
+from ..views import View
 
 _NS = 1_000_000_000
 _MAX_NS = 2**31 * _NS - 1
@@ -74,6 +76,7 @@ def decision_to_msg(decision: Decision) -> DecisionMsg:
         reason=decision.reason,
         status=decision.status,
         t_asked=ns_to_time(decision.t_asked_ns),
+        view=decision.view,
         value=float(decision.value),
         answers=list(decision.answers),
         t_onset=ns_to_time(decision.t_onset_ns),
@@ -92,7 +95,7 @@ def decision_from_msg(msg: DecisionMsg) -> Decision:
         frame_id=msg.header.frame_id, reason=msg.reason, status=msg.status,
         t_asked_ns=time_to_ns(msg.t_asked), t_onset_ns=time_to_ns(msg.t_onset),
         t_onset_sd_s=msg.t_onset_sd_s, contradicts=tuple(msg.contradicts),
-        value=msg.value, answers=tuple(msg.answers))
+        value=msg.value, answers=tuple(msg.answers), view=msg.view)
 
 
 def event_to_msg(event: Event) -> EventMsg:
@@ -103,7 +106,7 @@ def event_to_msg(event: Event) -> EventMsg:
         question_id=event.question_id, answer=event.answer, p=float(event.p),
         t_start=ns_to_time(event.t_start_ns), t_decided=ns_to_time(event.t_decided_ns),
         state_since=ns_to_time(event.state_since_ns), t_onset=ns_to_time(event.t_onset_ns),
-        t_onset_sd_s=float(event.t_onset_sd_s))
+        t_onset_sd_s=float(event.t_onset_sd_s), view=event.view)
     msg.header.stamp = ns_to_time(event.t_end_ns)
     msg.header.frame_id = event.frame_id
     return msg
@@ -117,7 +120,7 @@ def event_from_msg(msg: EventMsg) -> Event:
         p=msg.p, t_start_ns=time_to_ns(msg.t_start), t_end_ns=time_to_ns(msg.header.stamp),
         t_decided_ns=time_to_ns(msg.t_decided), state_since_ns=time_to_ns(msg.state_since),
         frame_id=msg.header.frame_id, t_onset_ns=time_to_ns(msg.t_onset),
-        t_onset_sd_s=msg.t_onset_sd_s)
+        t_onset_sd_s=msg.t_onset_sd_s, view=msg.view)
 
 
 def question_to_msg(question: Question) -> QuestionMsg:
@@ -133,7 +136,8 @@ def question_to_msg(question: Question) -> QuestionMsg:
         smoothing=question.smoothing, switch_hz=question.switch_hz,
         shallow_depth=question.shallow_depth, shallow_margin=question.shallow_margin,
         shallow_scale=question.shallow_scale, shallow_bias=question.shallow_bias,
-        implies=list(question.implies), unsure=question.unsure)
+        implies=list(question.implies), unsure=question.unsure,
+        view=question.view)
 
 
 def question_from_msg(msg: QuestionMsg) -> Question:
@@ -149,12 +153,33 @@ def question_from_msg(msg: QuestionMsg) -> Question:
         smoothing=msg.smoothing, switch_hz=msg.switch_hz,
         shallow_depth=msg.shallow_depth, shallow_margin=msg.shallow_margin,
         shallow_scale=msg.shallow_scale, shallow_bias=msg.shallow_bias,
-        implies=tuple(msg.implies), unsure=msg.unsure)
+        implies=tuple(msg.implies), unsure=msg.unsure, view=msg.view)
 
 
-def questions_to_msg(questions: Iterable[Question], changed_ns: int) -> QuestionArray:
-    """Return the message of a set of questions that last changed at ``changed_ns``."""
-    msg = QuestionArray(questions=[question_to_msg(question) for question in questions])
+def view_to_msg(view: View) -> ViewMsg:
+    """Return the message of a view; what is not set is 0."""
+    return ViewMsg(
+        name=view.name, image=view.image, transport=view.transport or "",
+        region=list(view.region), sample_hz=view.sample_hz or 0.0,
+        window_groups=view.window_groups or 0, pixel_budget=view.pixel_budget or 0,
+        priority=float(view.priority), max_age_s=view.max_age_s or 0.0)
+
+
+def view_from_msg(msg: ViewMsg) -> View:
+    """Return a valid view. Raises ViewError naming the field."""
+    return View(
+        name=msg.name, image=msg.image, transport=msg.transport or None, region=tuple(msg.region),
+        sample_hz=msg.sample_hz or None, window_groups=msg.window_groups or None,
+        pixel_budget=msg.pixel_budget or None, priority=msg.priority,
+        max_age_s=msg.max_age_s or None)
+
+
+def questions_to_msg(
+    questions: Iterable[Question], changed_ns: int, views: Iterable[View] = ()
+) -> QuestionArray:
+    """Return the message of questions and views that last changed at ``changed_ns``."""
+    msg = QuestionArray(questions=[question_to_msg(question) for question in questions],
+                        views=[view_to_msg(view) for view in views])
     msg.header.stamp = ns_to_time(changed_ns)
     return msg
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -12,8 +13,9 @@ from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
 
 from ..frames import MAX_INTERVAL_S
 from ..runtime.settings import RuntimeSettings
-from ..runtime.statistics import Percentiles, RuntimeStats, percentiles
+from ..runtime.statistics import Percentiles, RuntimeStats, ViewStats, percentiles
 from ..runtime.system import Status, System
+from ..views import address
 from .matching import Link
 
 SLOWEST_HZ = 0.95 / MAX_INTERVAL_S
@@ -26,45 +28,75 @@ OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.E
 
 
 @dataclass(frozen=True)
-class NodeState:
-    """The node as it is now.
+class SeenView:
+    """One view as it is now.
 
-    ``state``: lifecycle label. ``failure``: why the last configure failed, or empty. ``topic``:
-    the image topic, ``frame_id``: of its newest image. ``received``: images that arrived;
-    ``refused``: of these, by cause, with ``last_refusal`` the newest reason. ``stamp_offset_s``:
-    clock minus the newest header stamp. ``link``: how the image topic is received. ``trouble``: why
-    images do not come as they should. ``remark``: what a user should change though they come.
-    ``mark``: what their picture is marked with, or empty.
-    ``runtime``: its snapshot, None while not configured. ``wanted_hz``: rate by question id.
-    ``by_arrival``: frames are stamped on arrival, not by the header. ``clock_ns``: the clock, 0
-    where ``use_sim_time`` is set and nobody publishes ``/clock``. ``conditions``: the camera_* ids
-    that hold. ``unknown``: standing questions whose newest answer is that, with the reason.
-    ``max_age_s``: as the parameter. ``engine``: what the engine says of itself (device, dtype).
-    ``converted_ms``: from image message to frame; ``handled_ms``: to the end of the runtime's part.
+    ``stats``: its numbers in the runtime. ``max_age_s``: images older than this make its answers
+    unknown. ``topic``: of its images, ``frame_id``: of the newest, None before the first.
+    ``received``: images that arrived; ``refused``: of these, by cause, with ``last_refusal`` the
+    newest reason. ``stamp_offset_s``: clock minus the newest header stamp. ``link``: how the topic
+    is received. ``trouble``: why images do not come as they should. ``remark``: what a user should
+    change though they come. ``by_arrival``: frames are stamped on arrival, not by the header.
+    ``conditions``: the camera_* ids that hold. ``unknown``: its questions whose newest answer is
+    that, with the reason. ``converted_ms``: from image message to frame; ``handled_ms``: to the end
+    of the runtime's part.
     """
 
-    state: str
-    failure: str = ""
+    stats: ViewStats
+    max_age_s: float = 2.0
     topic: str = ""
-    frame_id: str = ""
+    frame_id: str | None = None
     link: Link | None = None
     trouble: str = ""
     remark: str = ""
-    mark: str = ""
     received: int = 0
     refused: Mapping[str, int] = field(default_factory=dict)
     last_refusal: str = ""
     stamp_offset_s: float = 0.0
     by_arrival: bool = False
+    conditions: tuple[str, ...] = ()
+    unknown: Mapping[str, str] = field(default_factory=dict)
+    converted_ms: Percentiles = percentiles([])
+    handled_ms: Percentiles = percentiles([])
+
+
+@dataclass(frozen=True)
+class NodeState:
+    """The node as it is now.
+
+    ``state``: lifecycle label. ``failure``: why the last configure failed, or empty. ``mark``: what
+    pictures are marked with, or empty. ``runtime``: its snapshot, None while not configured.
+    ``wanted_hz``: rate by question (``view/question`` where views have names). ``clock_ns``: the
+    clock, 0 where ``use_sim_time`` is set and nobody publishes ``/clock``. ``engine``: what the
+    engine says of itself (device, dtype). ``views``: by name.
+    """
+
+    state: str
+    failure: str = ""
+    mark: str = ""
     clock_ns: int = 1
     runtime: RuntimeStats | None = None
     wanted_hz: Mapping[str, float] = field(default_factory=dict)
-    conditions: tuple[str, ...] = ()
-    unknown: Mapping[str, str] = field(default_factory=dict)
-    max_age_s: float = 2.0
     engine: Mapping[str, str] = field(default_factory=dict)
-    converted_ms: Percentiles = percentiles([])
-    handled_ms: Percentiles = percentiles([])
+    views: Mapping[str, SeenView] = field(default_factory=dict)
+
+    @property
+    def topic(self) -> str:
+        """The topic of the images, of the first view where there are several."""
+        return next((view.topic for view in self.views.values()), "")
+
+    @property
+    def refused(self) -> dict[str, int]:
+        """Images refused, by cause; each camera counts once."""
+        total: Counter[str] = Counter()
+        for refused in {view.topic: view.refused for view in self.views.values()}.values():
+            total.update(refused)
+        return dict(total)
+
+    def able(self, view: str) -> bool:
+        """Return whether questions about a view can be answered."""
+        return (self.state == "active" and view in self.views
+                and not self.views[view].stats.condition)
 
 
 class Diagnostics:
@@ -85,8 +117,13 @@ class Diagnostics:
         self._hardware_id = now.topic or self._hardware_id
         statuses = [self._model(now)]
         if now.runtime is not None:
-            statuses += [self._image(now, last), self._camera(now),
-                         self._runtime(now.runtime, last.runtime if last else None),
+            several = len(now.views) > 1
+            for name, view in now.views.items():
+                before = last.views.get(name) if last else None
+                prefix = f"{name} " if several else ""
+                statuses += [self._image(f"{prefix}image", view, before, now, last),
+                             self._camera(f"{prefix}camera", view, now)]
+            statuses += [self._runtime(now.runtime, last.runtime if last else None),
                          self._questions(now, last)]
         return statuses
 
@@ -117,16 +154,17 @@ class Diagnostics:
             values["model memory"] = f"{model_mb:.0f} MB"
         return self._status("model", level, message, values)
 
-    def _image(self, now: NodeState, last: NodeState | None) -> DiagnosticStatus:
-        runtime = now.runtime
+    def _image(self, what: str, now: SeenView, last: SeenView | None, node: NodeState,
+               before: NodeState | None) -> DiagnosticStatus:
+        seen = now.stats
         refused = sum(now.refused.values())
         fresh_refused = refused - (sum(last.refused.values()) if last else 0)
         fresh_good = now.received - (last.received if last else 0) - fresh_refused
-        gone = runtime.image_age_s > now.max_age_s
-        rate_hz = runtime.image_rate_hz
-        values = {"topic": now.topic, "frame id": now.frame_id, "received": now.received,
+        gone = seen.image_age_s > now.max_age_s
+        rate_hz = seen.image_rate_hz
+        values = {"topic": now.topic, "frame id": now.frame_id or "", "received": now.received,
                   "rate": f"{_number(rate_hz)} Hz",
-                  "age": f"{_number(runtime.image_age_s)} s",
+                  "age": f"{_number(seen.image_age_s)} s",
                   "stamp offset": f"{_number(now.stamp_offset_s)} s",
                   "message to runtime": f"p50 {_number(now.handled_ms.p50)} ms, "
                                         f"p95 {_number(now.handled_ms.p95)} ms",
@@ -135,23 +173,23 @@ class Diagnostics:
             values |= {"publishers": now.link.publishers, "lost on the way": now.link.lost,
                        "reliability": "reliable" if now.link.reliable else "best effort"}
         level, message = OK, f"{_number(rate_hz)} Hz"
-        if now.state != "active":
+        if node.state != "active":
             message = "not subscribed"
-        elif now.clock_ns == 0:
+        elif node.clock_ns == 0:
             level, message = ERROR, "use_sim_time is set, but nothing publishes /clock"
-        elif last is not None and last.state == "active" and last.clock_ns == now.clock_ns:
+        elif before is not None and before.state == "active" and before.clock_ns == node.clock_ns:
             level, message = WARN, "the clock stands: /clock is paused or has ended"
         elif fresh_refused > 0:
             # Now and then a bad image between good ones stops nothing.
             level = WARN if fresh_good > 0 else ERROR
             message = f"refused {fresh_refused}: {now.last_refusal}"
-        elif math.isinf(runtime.image_age_s):
+        elif math.isinf(seen.image_age_s):
             level, message = ERROR, _because(f"no image yet on {now.topic}", now.trouble)
         elif gone:
-            level, message = ERROR, _because(f"no image for {_number(runtime.image_age_s)} s",
+            level, message = ERROR, _because(f"no image for {_number(seen.image_age_s)} s",
                                              now.trouble)
-        elif runtime.mixture:
-            level, message = WARN, runtime.mixture
+        elif seen.mixture:
+            level, message = WARN, seen.mixture
         elif now.trouble:
             level, message = WARN, now.trouble
         elif abs(now.stamp_offset_s) > now.max_age_s and not now.by_arrival:
@@ -165,18 +203,18 @@ class Diagnostics:
                        f"{MAX_INTERVAL_S:g} s apart show no motion and are not asked about")
         elif now.remark:
             level, message = WARN, now.remark
-        return self._status("image", level, message, values)
+        return self._status(what, level, message, values)
 
-    def _camera(self, now: NodeState) -> DiagnosticStatus:
-        condition = now.runtime.condition if now.state == "active" else ""
+    def _camera(self, what: str, now: SeenView, node: NodeState) -> DiagnosticStatus:
+        condition = now.stats.condition if node.state == "active" else ""
         level, message = OK, "good"
         if condition:
             level, message = ERROR, f"answers are unknown: {condition}"
         elif now.conditions:
             level, message = WARN, ", ".join(c.removeprefix("camera_") for c in now.conditions)
-        elif now.state != "active" or math.isinf(now.runtime.image_age_s):
+        elif node.state != "active" or math.isinf(now.stats.image_age_s):
             message = "not seen yet"
-        return self._status("camera", level, message,
+        return self._status(what, level, message,
                             {"condition": condition, "active": ", ".join(now.conditions)})
 
     def _runtime(self, now: RuntimeStats, last: RuntimeStats | None) -> DiagnosticStatus:
@@ -202,6 +240,9 @@ class Diagnostics:
                                            "them in dead time",
                        "reuse, drift": _drift(now.reuse.drift, now.reuse.worst_drift)}
             values |= {f"reuse, groups, {why}": count for why, count in now.reuse.groups.items()}
+        if len(now.views) > 1:
+            values |= {f"view {name}": _work(view) for name, view in now.views.items()}
+            values["batch gain"] = f"{_number(now.batch_gain)} times"
         lost = _overrun(now) - (_overrun(last) if last else 0)
         errors = now.errors - (last.errors if last else 0)
         total = now.tick_ms.get("total")
@@ -213,17 +254,12 @@ class Diagnostics:
             level, message = WARN, f"too slow: {lost} groups dropped in the last second"
         return self._status("runtime", level, message, values)
 
-    @staticmethod
-    def _unable(last: NodeState | None) -> bool:
-        return (last is None or last.runtime is None or last.state != "active"
-                or bool(last.runtime.condition))
-
     def _questions(self, now: NodeState, last: NodeState | None) -> DiagnosticStatus:
         slow = []
         values = {}
-        able = now.state == "active" and not now.runtime.condition
         # A rate is judged on a few seconds in a row: a window has to begin, a rate to be measured.
         for question_id, wanted_hz in now.wanted_hz.items():
+            able = now.able(question_id.rpartition("/")[0])
             rate_hz = now.runtime.rates_hz.get(question_id, 0.0) if able else 0.0
             cost = now.runtime.costs.get(question_id)
             values[question_id] = (f"{_number(rate_hz)} of {_number(wanted_hz)} Hz"
@@ -241,10 +277,13 @@ class Diagnostics:
             level, message = WARN, now.runtime.overload
         elif slow:
             level, message = WARN, f"below half their rate: {', '.join(slow)}"
-        if now.unknown and able and not self._unable(last):
-            # With nothing wrong with the camera for a second, it is the question or the model.
-            name, reason = next(iter(now.unknown.items()))
-            level, message = WARN, f"unknown: {', '.join(now.unknown)} ({name}: {reason})"
+        # With nothing wrong with the camera for a second, it is the question or the model.
+        unknown = {address(name, question): reason for name, view in now.views.items()
+                   if now.able(name) and last is not None and last.able(name)
+                   for question, reason in view.unknown.items()}
+        if unknown:
+            name, reason = next(iter(unknown.items()))
+            level, message = WARN, f"unknown: {', '.join(unknown)} ({name}: {reason})"
         return self._status("questions", level, message, values)
 
 
@@ -259,6 +298,9 @@ def system_of(node: str, now: NodeState, statuses: Sequence[DiagnosticStatus],
                           for status in statuses)}
     if now.runtime is None:
         return System(max_age_s=settings.max_age_s, **fields)
+    if len(now.views) > 1:
+        fields["views"] = {name: {"topic": view.topic, "condition": view.stats.condition}
+                           for name, view in now.views.items()}
     refused = {f"image: {cause}": count for cause, count in now.refused.items()}
     return System.of(now.runtime, settings, **fields, dropped=now.runtime.dropped | refused)
 
@@ -294,6 +336,14 @@ def _drift(newest: float | None, worst: float | None) -> str:
     if newest is None:
         return "no refresh yet"
     return f"{newest:.2g} at the last refresh, {worst:.2g} at most"
+
+
+def _work(view: ViewStats) -> str:
+    """Return what a view costs: milliseconds a tick, and how much of it was put off or dropped."""
+    total = view.tick_ms.get("total")
+    tick = f"tick p50 {_number(total.p50)} ms, p95 {_number(total.p95)} ms" if total else "no tick"
+    lost = view.dropped.get("queue", 0) + view.dropped.get("catch_up", 0)
+    return f"{tick}, {view.ticks} of {view.groups} groups, put off {view.skipped}, dropped {lost}"
 
 
 def _because(what: str, why: str) -> str:

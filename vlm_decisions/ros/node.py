@@ -11,7 +11,8 @@ Subscribes:
   ``/ffmpeg`` (ffmpeg_image_transport_msgs/FFMPEGPacket) or ``/foxglove``
   (foxglove_msgs/CompressedVideo);
   as reliable as its publishers, unless ``reliability`` says otherwise. Bad images are counted,
-  reported and dropped; what is lost on the way is told.
+  reported and dropped; what is lost on the way is told. With views described (``views_file``, or
+  the key ``views`` of the questions' file) their images in its place, each camera once.
 
 Publishes:
 
@@ -20,9 +21,12 @@ Publishes:
   condition (camera_dark, _bright, _blurred, _frozen, _occluded); transient local, last 1.
 - ``~/events`` (vlm_decisions/Event): state changes of the events that the questions' file names;
   transient local, last 64.
-- ``~/questions`` (vlm_decisions/QuestionArray): those standing; transient local, last 1.
-- ``~/overlay`` (sensor_msgs/Image, rgb8): the newest image with the answers drawn on it; drawn
-  only while subscribed.
+- ``~/questions`` (vlm_decisions/QuestionArray): those standing, and the views; transient local,
+  last 1.
+- ``~/overlay`` (sensor_msgs/Image, rgb8): the newest image with the answers drawn on it (of several
+  views: all side by side); drawn only while subscribed.
+- With several views, for each: ``~/<view>/decisions``, ``~/<view>/decisions/<question id>`` in
+  place of those by question above, and ``~/<view>/overlay``.
 - ``~/statistics`` (std_msgs/String) at 1 Hz: the same numbers as /diagnostics as one JSON object,
   whose fields runtime/system.py lists; transient local, last 1.
 - ``/diagnostics`` (diagnostic_msgs/DiagnosticArray) at 1 Hz: model, image, camera, runtime,
@@ -32,9 +36,10 @@ Services, each replying ``success`` and a ``message`` that says what was wrong o
 
 - ``~/add_question``, ``~/remove_question``, ``~/list_questions``, ``~/save_questions``
 - ``~/ask``: one question about now, not smoothed and not added to the standing ones.
+- ``~/add_view``, ``~/remove_view``
 
 Parameters read when the node configures (``ros2 param describe`` tells units and ranges):
-``model``, ``heads_dir``, ``questions_file``, ``image_transport``, ``reliability``,
+``model``, ``heads_dir``, ``questions_file``, ``views_file``, ``image_transport``, ``reliability``,
 ``stamp_source``, ``mode``, ``sample_hz`` (Hz), ``window_groups``, ``queue_groups``, ``max_age_s``
 (s), ``scene_change``, ``tier2_budget_s`` (s), ``pixel_budget`` (pixels), ``dtype``, ``self_check``,
 ``outer_vision_tokens``, ``max_image_pixels`` (pixels), ``min_image_value``, ``max_image_value``,
@@ -64,8 +69,10 @@ from ..questions import Question, QuestionError
 from ..runtime.intake import CLOCK_JUMP_NS
 from ..runtime.scheduler import Cost
 from ..runtime.settings import RuntimeSettings
-from ..runtime.statistics import percentiles
-from .diagnostics import Diagnostics, NodeState, system_of
+from ..runtime.statistics import ViewStats, percentiles
+from ..views import View, address
+from .cameras import Cameras
+from .diagnostics import Diagnostics, NodeState, SeenView, system_of
 from .parameters import (
     NAMES,
     SPECS,
@@ -82,7 +89,7 @@ from .publishers import Outlets
 from .scope import Scope
 from .services import QuestionServices, Refused
 from .session import ConfigureError, EngineFactory, Session
-from .subscription import ImageSubscription, message_type
+from .subscription import message_type
 
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
 
@@ -123,7 +130,7 @@ class DecisionNode(ParameterRules, LifecycleNode):
         super().__init__("decision_node", **kwargs)
         self._engine_factory = engine_factory
         self._session: Session | None = None
-        self._images: ImageSubscription | None = None
+        self._cameras: Cameras | None = None
         self._scope = Scope(self)
         self._failure = ""
         self._label = "unconfigured"
@@ -153,10 +160,10 @@ class DecisionNode(ParameterRules, LifecycleNode):
     def close(self) -> None:
         """End the work, from any thread; before the node is destroyed."""
         self._closing = True
-        session, images = self._session, self._images
+        session, cameras = self._session, self._cameras
         self._question_services.close()
         if session is not None:
-            if images is not None:
+            if cameras is not None:
                 session.runtime.reset("the node is shutting down")
             session.runtime.stop(1.0)
 
@@ -174,6 +181,8 @@ class DecisionNode(ParameterRules, LifecycleNode):
             self.get_logger().info(f"loading model {values['model']}")
             self._session = Session(self, self._gate, self._outlets, values,
                                     self._engine_factory)
+            for view in self._session.runtime.views():
+                message_type(view.transport or "raw")
             self._session.wait_loaded(self._while_loading)
         except (ConfigureError, ParameterError) as error:
             self._failure = f"cannot configure: {error}"
@@ -204,13 +213,9 @@ class DecisionNode(ParameterRules, LifecycleNode):
     @reported
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Begin to read the camera."""
-        values = read_all(self, SPECS)
-        self._images = ImageSubscription(
-            self, self._session.push, transport=values["image_transport"],
-            reliability=values["reliability"], stamp_source=values["stamp_source"],
-            max_pixels=values["max_image_pixels"], value_range=value_range(values))
+        self._cameras = Cameras(self, self._session.runtime, read_all(self, SPECS))
         self._scope = Scope(self)
-        self.get_logger().info(f"active, reading {self._images.topic}")
+        self.get_logger().info(f"active, reading {', '.join(self._cameras.topics)}")
         self._label = "active"
         return super().on_activate(state)
 
@@ -254,9 +259,9 @@ class DecisionNode(ParameterRules, LifecycleNode):
             self.trigger_activate()
 
     def _end_images(self, reason: str) -> None:
-        if self._images is not None:
-            self._images.close()
-            self._images = None
+        if self._cameras is not None:
+            self._cameras.close()
+            self._cameras = None
             self._session.runtime.reset(reason)
 
     def _end_session(self, wait_s: float = STOP_S) -> None:
@@ -290,10 +295,28 @@ class DecisionNode(ParameterRules, LifecycleNode):
         """Write the standing questions; return the file written."""
         return self._need().save_questions(path)
 
-    def ask(self, question: Question, timeout_s: float) -> Decision:
-        """Answer a question about now; blocks its caller."""
+    def add_view(self, view: View) -> str:
+        """Add a view, and read its camera; return what was done."""
+        try:
+            message_type(view.transport or "raw")
+        except ParameterError as error:
+            raise Refused(f"view '{view.name}': {error}") from error
+        said = self._need().add_view(view)
+        if self._cameras is not None:
+            self._cameras.follow()
+        return said
+
+    def remove_view(self, name: str) -> str:
+        """Remove a view; return what was done."""
+        said = self._need().remove_view(name)
+        if self._cameras is not None:
+            self._cameras.follow()
+        return said
+
+    def ask(self, question: Question, timeout_s: float) -> list[Decision]:
+        """Answer a question about now, of each view that it is of; blocks its caller."""
         session = self._need()
-        if self._images is None:
+        if self._cameras is None:
             raise Refused("the node is not active")
         return session.ask(question, timeout_s)
 
@@ -310,7 +333,7 @@ class DecisionNode(ParameterRules, LifecycleNode):
     # -- timers ----------------------------------------------------------------------------------
 
     def _clock_jumped(self, jump: TimeJump) -> None:
-        if self._images is None:
+        if self._cameras is None:
             return
         if jump.clock_change in (ClockChange.ROS_TIME_ACTIVATED, ClockChange.ROS_TIME_DEACTIVATED):
             self._session.runtime.reset("the clock was changed")
@@ -318,21 +341,23 @@ class DecisionNode(ParameterRules, LifecycleNode):
             self._session.runtime.check_freshness()  # sees that it went backwards
 
     def _check_freshness(self) -> None:
-        if self._images is not None:
-            if trouble := self._images.trouble():
-                self._session.runtime.refuse(trouble)
+        if self._cameras is not None:
+            self._cameras.check()
             self._session.runtime.check_freshness()
 
     def _draw(self) -> None:
-        if self._images is not None:
-            self._outlets.draw(self._images.newest, self._session.questions(),
-                               self.get_clock().now().nanoseconds, self._scope.mark)
+        if self._cameras is not None:
+            views = self._session.runtime.views()
+            self._outlets.draw([(view, self._cameras.newest(view)) for view in views],
+                               self._session.questions(), self.get_clock().now().nanoseconds,
+                               self._scope.mark)
 
     def _diagnose(self) -> None:
         self._diagnosed_s = time.monotonic()
         state = self.snapshot()
-        if self._images is not None and self._images.newest is not None:
-            self._scope.look(state.topic, state.runtime.model)
+        seen = next((one for one in state.views.values() if one.frame_id is not None), None)
+        if seen is not None:
+            self._scope.look(seen.topic, state.runtime.model)
         msg = DiagnosticArray(status=self._diagnostics.report(state))
         msg.header.stamp = self.get_clock().now().to_msg()
         self._diagnostics_pub.publish(msg)
@@ -343,29 +368,38 @@ class DecisionNode(ParameterRules, LifecycleNode):
 
     def snapshot(self) -> NodeState:
         """Return the node as it is now, for diagnostics and benchmarks."""
-        session, images = self._session, self._images
+        session = self._session
         if session is None:
             return NodeState(self._label, self._failure)
-        latest = self._outlets.latest.copy()
-        now_ns = self.get_clock().now().nanoseconds
+        runtime = session.stats()
         return NodeState(
-            self._label, self._failure, topic=images.topic if images else "",
-            frame_id=images.newest.frame_id if images and images.newest else "",
+            self._label, self._failure, mark=self._scope.mark, runtime=runtime,
+            clock_ns=self.get_clock().now().nanoseconds,
+            wanted_hz={address(view.name, one.id): one.rate_hz
+                       for view in session.runtime.views()
+                       for one in session.questions() if one.is_of(view.name)},
+            engine=session.engine,
+            views={view.name: self._seen(view, runtime.views[view.name])
+                   for view in session.runtime.views() if view.name in runtime.views})
+
+    def _seen(self, view: View, stats: ViewStats) -> SeenView:
+        cameras, latest = self._cameras, self._outlets.latest(view.name)
+        images = cameras.of(view) if cameras else None
+        max_age_s = view.max_age_s or self._max_age_s
+        return SeenView(
+            stats, max_age_s=max_age_s, topic=images.topic if images else "",
+            frame_id=images.newest.frame_id if images and images.newest else None,
             link=images.link if images else None, trouble=images.trouble() if images else "",
             remark=(images.hint or self._scope.warning) if images else "",
-            mark=self._scope.mark,
-            clock_ns=now_ns,
             received=images.received if images else 0,
             refused=dict(images.refused) if images else {},
             last_refusal=images.last_refusal if images else "",
             stamp_offset_s=images.offset_s if images else 0.0,
-            by_arrival=images is not None and images.by_arrival, runtime=session.stats(),
-            wanted_hz={question.id: question.rate_hz for question in session.questions()},
+            by_arrival=images is not None and images.by_arrival,
             conditions=tuple(sorted(name for name, decision in latest.items()
                                     if name.startswith("camera_") and decision.answer == YES)),
             unknown={name: decision.reason for name, decision in latest.items()
                      if not name.startswith("camera_") and decision.answer == UNKNOWN},
-            max_age_s=self._max_age_s, engine=session.engine,
             converted_ms=percentiles(list(images.converted_ms) if images else []),
             handled_ms=percentiles(list(images.handled_ms) if images else []))
 

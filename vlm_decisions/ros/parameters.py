@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rcl_interfaces.msg import (
@@ -24,7 +24,7 @@ from rclpy.node import Node
 from rclpy.parameter import Parameter
 
 from ..frames import MODES
-from ..questions import Question, QuestionBook, QuestionError
+from ..questions import Question, QuestionError
 from ..reuse import REUSE_MODES, REUSE_RANGES, ReuseSettings
 from ..runtime.settings import RANGES, RuntimeSettings
 from ..sources.images import MAX_PIXELS
@@ -78,6 +78,8 @@ SPECS = (
     Spec("heads_dir", "", "Folder of *.npz heads; empty: the shipped ones; none: no heads."),
     Spec("questions_file", "desk", "YAML file of questions, or the name of a shipped one; "
                                    "empty: start without questions."),
+    Spec("views_file", "", "YAML file with the key views: several cameras, regions or samplings; "
+                           "empty: those of questions_file, else the one of the topic image."),
     Spec("image_transport", "raw", "Which image topic to read: image, or image/ + the transport's "
                                    "name.", choices=tuple(TRANSPORTS)),
     Spec("reliability", "auto", "Reliability of the image subscription; auto: what the image's "
@@ -388,4 +390,4 @@ def _double(parameter: Parameter) -> float:
 
 
 def _replaced(question: Question, changes: dict[str, float]) -> Question:
-    return QuestionBook([question]).replace(question.id, **changes)
+    return replace(question, **changes)

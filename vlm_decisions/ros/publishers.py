@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
 from rclpy.exceptions import InvalidHandle
 from rclpy.impl.implementation_singleton import rclpy_implementation
 from rclpy.node import Node
@@ -24,6 +25,7 @@ from ..frames import Frame
 from ..questions import Question
 from ..runtime.system import System
 from ..viewer import overlay
+from ..views import View
 from .convert import decision_to_msg, event_to_msg, questions_to_msg, rgb_to_msg
 
 HISTORY = 64
@@ -37,10 +39,10 @@ def latched(depth: int) -> QoSProfile:
 
 
 class Outlets:
-    """Publishes decisions (all and by id), events, questions, statistics and the overlay.
+    """Publishes decisions (all, by view and by id), events, questions, statistics, the overlay.
 
-    ``latest`` holds the newest decision by question id. A topic of its own is offered for the
-    ids given to ``offer`` until they are withdrawn.
+    Topics of a view are offered from ``open`` to ``close``, those of a question's answers from
+    ``offer`` to ``withdraw``.
     """
 
     def __init__(self, node: Node) -> None:
@@ -50,40 +52,52 @@ class Outlets:
         self._questions = node.create_publisher(QuestionArray, "~/questions", latched(1))
         self._overlay = node.create_publisher(Image, "~/overlay", 2)
         self._statistics = node.create_publisher(String, "~/statistics", latched(1))
-        self._each: dict[str, Publisher] = {}
+        self._views: dict[str, ViewOutlets] = {}
         self._lock = threading.Lock()
-        self.latest: dict[str, Decision] = {}
 
-    def offer(self, question_id: str) -> None:
-        """Begin a question's own topic."""
-        if question_id not in self._each:
-            publisher = self._node.create_publisher(
-                DecisionMsg, f"~/decisions/{question_id}", latched(1))
-            with self._lock:
-                self._each[question_id] = publisher
-
-    def withdraw(self, question_id: str) -> None:
-        """End a question's own topic and forget its last decision."""
+    def open(self, view: str, own_topics: bool) -> None:
+        """Begin the topics of a view: its own, or the node's where there is no other."""
         with self._lock:
-            publisher = self._each.pop(question_id, None)
-            self.latest.pop(question_id, None)
-        if publisher is not None:
-            self._node.destroy_publisher(publisher)
+            self._views[view] = ViewOutlets(self._node, f"{view}/" if own_topics else "")
 
-    def withdraw_all(self) -> None:
-        """End every question's own topic."""
-        for question_id in list(self._each):
-            self.withdraw(question_id)
+    def close(self, view: str) -> None:
+        """End a view's topics."""
+        with self._lock:
+            outlets = self._views.pop(view, None)
+        if outlets is not None:
+            outlets.close()
+
+    def offer(self, question_id: str, view: str) -> None:
+        """Begin a question's own topic."""
+        self._views[view].offer(question_id, self._lock)
+
+    def withdraw(self, question_id: str, view: str) -> None:
+        """End a question's own topic and forget its last decision."""
+        self._views[view].withdraw(question_id, self._lock)
+
+    def close_all(self) -> None:
+        """End every topic of views and questions."""
+        for view in list(self._views):
+            self.close(view)
+
+    def latest(self, view: str) -> dict[str, Decision]:
+        """Return a view's newest decisions by question id."""
+        with self._lock:
+            outlets = self._views.get(view)
+            return dict(outlets.latest) if outlets else {}
 
     def decision(self, decision: Decision) -> None:
         """Publish a decision, from any thread; one on a question without a topic is dropped."""
         msg = decision_to_msg(decision)
         with self._lock:
-            publisher = self._each.get(decision.question_id)
+            outlets = self._views.get(decision.view)
+            publisher = outlets.each.get(decision.question_id) if outlets else None
             if publisher is None:  # removed while it was being answered
                 return
-            self.latest[decision.question_id] = decision
+            outlets.latest[decision.question_id] = decision
             self._publish(self._all, msg)
+            if outlets.all is not None:
+                self._publish(outlets.all, msg)
             self._publish(publisher, msg)
 
     def event(self, event: Event) -> None:
@@ -97,21 +111,75 @@ class Outlets:
             if self._node.context.ok():
                 raise  # else: shut down while it was being answered
 
-    def questions(self, questions: Iterable[Question], changed_ns: int) -> None:
-        """Publish the standing questions."""
-        self._questions.publish(questions_to_msg(questions, changed_ns))
+    def questions(
+        self, questions: Iterable[Question], views: Iterable[View], changed_ns: int
+    ) -> None:
+        """Publish the standing questions and the views."""
+        self._questions.publish(questions_to_msg(questions, changed_ns, views))
 
     def statistics(self, system: System) -> None:
         """Publish how the node does, as JSON."""
         self._statistics.publish(String(data=system.to_json()))
 
-    def draw(self, frame: Frame | None, questions: Iterable[Question], now_ns: int,
-             mark: str) -> None:
-        """Publish the overlay, where anybody looks at it and there is an image; `mark` is on it."""
-        if frame is None or self._overlay.get_subscription_count() == 0:
-            return
-        with self._lock:
-            latest = dict(self.latest)
-        image = overlay.draw(frame.image, [question.id for question in questions], latest, now_ns,
-                             mark=mark)
-        self._overlay.publish(rgb_to_msg(image, frame.stamp_ns, frame.frame_id))
+    def draw(self, seen: Sequence[tuple[View, Frame | None]], questions: Sequence[Question],
+             now_ns: int, mark: str) -> None:
+        """Publish the overlays that anybody looks at, of views with an image; `mark` is on them.
+
+        ``~/overlay`` is that of the only view, or all of them side by side.
+        """
+        grid_wanted = self._overlay.get_subscription_count() > 0
+        drawn: list[np.ndarray] = []
+        newest: Frame | None = None
+        for view, frame in seen:
+            outlets = self._views.get(view.name)
+            own = outlets.overlay if outlets else None
+            own_wanted = own is not None and own.get_subscription_count() > 0
+            if frame is None or not (grid_wanted or own_wanted):
+                continue
+            image = overlay.draw(
+                view.cut(frame.image), [one.id for one in questions if one.is_of(view.name)],
+                self.latest(view.name), now_ns, mark=mark, title=view.name)
+            if own_wanted:
+                own.publish(rgb_to_msg(image, frame.stamp_ns, frame.frame_id))
+            drawn.append(image)
+            newest = frame if newest is None or frame.stamp_ns > newest.stamp_ns else newest
+        if grid_wanted and drawn:
+            self._overlay.publish(
+                rgb_to_msg(overlay.grid(drawn), newest.stamp_ns, newest.frame_id))
+
+
+class ViewOutlets:
+    """The topics of one view; ``latest`` holds its newest decision by question id."""
+
+    def __init__(self, node: Node, prefix: str) -> None:
+        self._node, self._prefix = node, prefix
+        self.all: Publisher | None = None
+        self.overlay: Publisher | None = None
+        if prefix:
+            self.all = node.create_publisher(DecisionMsg, f"~/{prefix}decisions", latched(HISTORY))
+            self.overlay = node.create_publisher(Image, f"~/{prefix}overlay", 2)
+        self.each: dict[str, Publisher] = {}
+        self.latest: dict[str, Decision] = {}
+
+    def offer(self, question_id: str, lock: threading.Lock) -> None:
+        """Begin a question's own topic."""
+        if question_id not in self.each:
+            publisher = self._node.create_publisher(
+                DecisionMsg, f"~/{self._prefix}decisions/{question_id}", latched(1))
+            with lock:
+                self.each[question_id] = publisher
+
+    def withdraw(self, question_id: str, lock: threading.Lock) -> None:
+        """End a question's own topic and forget its last decision."""
+        with lock:
+            publisher = self.each.pop(question_id, None)
+            self.latest.pop(question_id, None)
+        if publisher is not None:
+            self._node.destroy_publisher(publisher)
+
+    def close(self) -> None:
+        """End all topics; nothing is published by them any more."""
+        for publisher in (self.all, self.overlay, *self.each.values()):
+            if publisher is not None:
+                self._node.destroy_publisher(publisher)
+        self.each.clear()

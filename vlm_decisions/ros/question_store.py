@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from ..files import resources
 from ..questions import QuestionBook, QuestionError, questions_path
+from ..views import View
 from .parameters import ParameterError
 from .services import Refused
 
@@ -30,11 +31,16 @@ class Keeper:
         if self._folder is not None and not self._folder.is_dir():
             raise ParameterError(f"save_dir: there is no folder '{save_dir}'")
 
-    def load(self) -> QuestionBook:
-        """Read the questions: those kept, else those given. Raises QuestionError."""
+    def load(self, views: Iterable[View] = ()) -> QuestionBook:
+        """Read the questions: those kept, else those given. Raises QuestionError.
+
+        ``views``: of a file of their own; those that were kept come before.
+        """
         if self._save_file is not None and self._save_file.exists():
             return QuestionBook.load(self._save_file)
-        return QuestionBook.load(self._file) if self._file is not None else QuestionBook()
+        if self._file is None:
+            return QuestionBook(views=views)
+        return QuestionBook.load(self._file, views)
 
     def begin(self, save: Save) -> None:
         """Write what is to be kept for the first time: a bad place is better known now."""

@@ -1,4 +1,4 @@
-"""The question services: add, remove, list, save, and ask about now.
+"""The services: add, remove, list, save questions, ask about now, add and remove views.
 
 Each answers at once from the executor's thread, but ``~/ask``: its callback is a coroutine that
 waits for the runtime without holding the executor, so one executor thread is enough.
@@ -18,13 +18,22 @@ from rclpy.exceptions import InvalidHandle
 from rclpy.node import Node
 from rclpy.task import Future
 
-from vlm_decisions.srv import AddQuestion, Ask, ListQuestions, RemoveQuestion, SaveQuestions
+from vlm_decisions.srv import (
+    AddQuestion,
+    AddView,
+    Ask,
+    ListQuestions,
+    RemoveQuestion,
+    RemoveView,
+    SaveQuestions,
+)
 
 from ..decision import Decision
 from ..kinds import plain_kind
 from ..questions import Question, QuestionError, unnamed
 from ..runtime.scheduler import Cost
-from .convert import decision_to_msg, question_from_msg, question_to_msg
+from ..views import View, ViewError
+from .convert import decision_to_msg, question_from_msg, question_to_msg, view_from_msg
 
 MAX_ASKS = 4
 """Asks that may wait at the same time; one more is refused."""
@@ -57,8 +66,14 @@ class Backend(Protocol):
     def save_questions(self, path: str) -> str:
         """Write the standing questions; return the file written."""
 
-    def ask(self, question: Question, timeout_s: float) -> Decision:
-        """Answer a question about now; called from another thread."""
+    def ask(self, question: Question, timeout_s: float) -> list[Decision]:
+        """Answer a question about now, of each view that it is of; called from another thread."""
+
+    def add_view(self, view: View) -> str:
+        """Add a view; return what was done."""
+
+    def remove_view(self, name: str) -> str:
+        """Remove a view; return what was done."""
 
 
 class QuestionServices:
@@ -72,7 +87,9 @@ class QuestionServices:
                 (AddQuestion, "add_question", self._add),
                 (RemoveQuestion, "remove_question", self._remove),
                 (ListQuestions, "list_questions", self._list),
-                (SaveQuestions, "save_questions", self._save)):
+                (SaveQuestions, "save_questions", self._save),
+                (AddView, "add_view", self._add_view),
+                (RemoveView, "remove_view", self._remove_view)):
             node.create_service(kind, f"~/{name}", callback)
         # In the default group a waiting ask would hold back every other callback.
         node.create_service(Ask, "~/ask", self._ask, callback_group=ReentrantCallbackGroup())
@@ -108,10 +125,17 @@ class QuestionServices:
             return f"wrote {response.path}"
         return self._reply(response, act)
 
+    def _add_view(self, request: Any, response: Any) -> Any:
+        return self._reply(response, lambda: self._backend.add_view(view_from_msg(request.view)))
+
+    def _remove_view(self, request: Any, response: Any) -> Any:
+        return self._reply(response, lambda: self._backend.remove_view(request.name))
+
     async def _ask(self, request: Any, response: Any) -> Any:
         try:
             question = ask_question(
-                request.text, request.options, request.kind, request.thresholds)
+                request.text, request.options, request.kind, request.thresholds,
+                request.view)
             if not 0.0 < request.timeout_s <= MAX_TIMEOUT_S:
                 raise Refused(f"timeout_s must be above 0 and at most {MAX_TIMEOUT_S:g}, "
                               f"not {request.timeout_s:g}")
@@ -119,16 +143,16 @@ class QuestionServices:
                 raise Refused(f"{MAX_ASKS} asks are waiting already")
             self._asks += 1
             try:
-                decision = await self._answered(question, request.timeout_s)
+                decisions = await self._answered(question, request.timeout_s)
             finally:
                 self._asks -= 1
         except (QuestionError, RuntimeError) as error:
             response.success, response.message = False, str(error) or type(error).__name__
         else:
-            response.decision = decision_to_msg(decision)
-            response.success = decision.answer != "unknown"
-            response.message = (f"{decision.answer} (p={decision.p:.3f})" if response.success
-                                else f"unknown: {decision.reason}")
+            response.decisions = [decision_to_msg(decision) for decision in decisions]
+            response.decision = response.decisions[0]
+            response.success = any(decision.answer != "unknown" for decision in decisions)
+            response.message = "; ".join(map(_said, decisions))
         return response
 
     def _answered(self, question: Question, timeout_s: float) -> Future:
@@ -154,14 +178,22 @@ class QuestionServices:
         try:
             response.message = act()
             response.success = True
-        except (QuestionError, Refused) as error:
+        except (QuestionError, ViewError, Refused) as error:
             response.success, response.message = False, str(error)
         return response
 
 
+def _said(decision: Decision) -> str:
+    """Return an answer in words, with the view where it has a name."""
+    said = (f"unknown: {decision.reason}" if decision.answer == "unknown"
+            else f"{decision.said} (p={decision.p:.3f})")
+    return f"{decision.view}: {said}" if decision.view else said
+
+
 def ask_question(
-    text: str, options: Sequence[str], kind: str = "", thresholds: Sequence[float] = ()
+    text: str, options: Sequence[str], kind: str = "", thresholds: Sequence[float] = (),
+    view: str = ""
 ) -> Question:
     """Return the question of an ask; without a kind it is yes/no, or a choice among ``options``."""
     return unnamed("ask", text=text, kind=kind or plain_kind(options), options=tuple(options),
-                   thresholds=tuple(thresholds), ema=1.0)
+                   thresholds=tuple(thresholds), ema=1.0, view=view)

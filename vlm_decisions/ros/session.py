@@ -16,7 +16,6 @@ from rclpy.node import Node
 from ..decision import Decision
 from ..events import EventBook
 from ..files import resources
-from ..frames import Frame
 from ..questions import Question, QuestionBook, QuestionError
 from ..reuse import measured_text
 from ..runtime import NotReadyError, Runtime
@@ -26,6 +25,7 @@ from ..runtime.log import DecisionLog
 from ..runtime.scheduler import Cost
 from ..runtime.statistics import RuntimeStats
 from ..runtime.throttle import Throttle
+from ..views import View, load_views
 from .parameters import ParameterError, ParameterGate, runtime_settings
 from .publishers import Outlets
 from .question_store import Keeper
@@ -53,7 +53,6 @@ class Session:
         self._log: DecisionLog | None = None
         self._unlisten: Callable[[], None] = lambda: None
         self.engine: dict[str, str] = {}
-        self._group_s = 2.0 / values["sample_hz"]
         make = engine_factory or partial(
             load_engine, dtype=None if values["dtype"] == "auto" else values["dtype"],
             self_check=values["self_check"], outer_vision_tokens=values["outer_vision_tokens"])
@@ -62,16 +61,18 @@ class Session:
             self._reuse = settings.reuse
             self._keeper = Keeper(values["questions_file"], values["questions_save_file"],
                                   values["save_dir"])
-            book = self._keeper.load()
-            self._events = EventBook(book.events)
+            book = self._keeper.load(load_views(values["views_file"]) if values["views_file"]
+                                     else ())
             self.runtime = Runtime(
                 lambda: self._loaded(make(values["model"], values["pixel_budget"] or None)),
-                QuestionBook([gate.resolve(question) for question in book], book.events),
+                QuestionBook([gate.resolve(question) for question in book], book.events,
+                             book.views),
                 on_error=self._report, head_paths=head_folders(values["heads_dir"]),
                 settings=settings, clock_ns=self._now_ns)
             self._keeper.begin(self.runtime.save_questions)
             self.runtime.listen(outlets.decision)
-            if len(self._events):
+            self._events = EventBook(book.events, book.placed)
+            if book.events:
                 self.runtime.listen(self._follow_events)
             if values["log_file"]:
                 self._log = DecisionLog(values["log_file"], keep=values["log_keep"],
@@ -80,8 +81,11 @@ class Session:
         except (OSError, ValueError) as error:  # those of questions, parameters, resources, log
             raise ConfigureError(str(error)) from error
         try:
-            for name in HEALTH_IDS:
-                outlets.offer(name)
+            several = len(book.views) > 1
+            for view in book.views:
+                outlets.open(view.name, own_topics=several)
+                for name in HEALTH_IDS:
+                    outlets.offer(name, view.name)
             for question in self.questions():
                 self._begin(question)
             self._announce()
@@ -96,6 +100,7 @@ class Session:
         while True:
             try:
                 self.runtime.wait_ready(0.1)
+                self._tell_speed()
                 return
             except NotReadyError as error:
                 if cancelled():
@@ -115,17 +120,13 @@ class Session:
             self._node.get_logger().warning(f"the model did not stop within {timeout_s:g} s")
         for question in self.questions():
             self._gate.undeclare(question.id)
-        self._outlets.withdraw_all()
+        self._outlets.close_all()
         if self._log is not None:
             self._unlisten()  # a model that did not stop may still answer
             self._log.close()
             if self._log.missing:
                 self._node.get_logger().error(
                     f"{self._log.missing} decisions are missing in {self._log.path}")
-
-    def push(self, frame: Frame) -> None:
-        """Take a camera frame."""
-        self.runtime.push(frame)
 
     def stats(self) -> RuntimeStats:
         """Return the runtime's numbers."""
@@ -139,12 +140,18 @@ class Session:
 
     def find(self, question_id: str) -> Question:
         """Return a standing question. Raises QuestionError."""
-        return QuestionBook(list(self.questions())).get(question_id)
+        for question in self.questions():
+            if question.id == question_id:
+                return question
+        raise QuestionError(f"there is no question '{question_id}'", "id")
 
     def add_question(self, question: Question, replace: bool) -> str:
         """Add a standing question. Raises QuestionError."""
         exists = any(question.id == other.id for other in self.questions())
         if exists and replace:
+            for view in self._views_of(self.find(question.id)):
+                if not question.is_of(view.name):
+                    self._outlets.withdraw(question.id, view.name)
             said = self._replace(question)
             self._gate.follow(question)
             return f"replaced '{question.id}'{said}"
@@ -163,8 +170,9 @@ class Session:
 
     def remove_question(self, question_id: str) -> str:
         """Remove a standing question; return what was done. Raises QuestionError."""
-        self.runtime.remove_question(question_id)
-        self._outlets.withdraw(question_id)
+        question = self.runtime.remove_question(question_id)
+        for view in self._views_of(question):
+            self._outlets.withdraw(question_id, view.name)
         self._gate.undeclare(question_id)
         return f"removed '{question_id}'{self._changed()}"
 
@@ -178,23 +186,47 @@ class Session:
         self.runtime.save_questions(target)
         return target
 
-    def ask(self, question: Question, timeout_s: float) -> Decision:
-        """Answer a question about now; blocks its caller."""
-        return self.runtime.ask(question, timeout_s)
+    def ask(self, question: Question, timeout_s: float) -> list[Decision]:
+        """Answer a question about now, of each view that it is of; blocks its caller."""
+        return self.runtime.ask_each(question, timeout_s)
+
+    # -- views -----------------------------------------------------------------------------------
+
+    def add_view(self, view: View) -> str:
+        """Add a view; return what was done. Raises QuestionError."""
+        self.runtime.add_view(view)
+        self._outlets.open(view.name, own_topics=True)
+        for name in (*HEALTH_IDS, *(one.id for one in self.questions() if one.is_of(view.name))):
+            self._outlets.offer(name, view.name)
+        return f"added view '{view.name}'{self._changed()}"
+
+    def remove_view(self, name: str) -> str:
+        """Remove a view; return what was done. Raises QuestionError."""
+        self.runtime.remove_view(name)
+        self._outlets.close(name)
+        return f"removed view '{name}'{self._changed()}"
+
+    def _views_of(self, question: Question) -> list[View]:
+        return [view for view in self.runtime.views() if question.is_of(view.name)]
 
     # -- inside ----------------------------------------------------------------------------------
 
     def _begin(self, question: Question) -> None:
-        self._outlets.offer(question.id)
+        self._offer(question)
         self._gate.declare(question)
+
+    def _offer(self, question: Question) -> None:
+        for view in self._views_of(question):
+            self._outlets.offer(question.id, view.name)
 
     def _replace(self, question: Question) -> str:
         changes = {name: getattr(question, name) for name in question.__dataclass_fields__}
         self.runtime.replace_question(question.id, **changes)
+        self._offer(question)
         return self._changed()
 
     def _announce(self) -> None:
-        self._outlets.questions(self.questions(), self._now_ns())
+        self._outlets.questions(self.questions(), self.runtime.views(), self._now_ns())
 
     def _changed(self) -> str:
         """Announce the questions and keep them; return what to add to a reply."""
@@ -217,15 +249,23 @@ class Session:
             measured = getattr(engine, "reuse_measured", None)
             self.engine["reuse"] = measured_text(measured, self._reuse)
         notes = list(getattr(engine, "remarks", ()))
-        tick_s = getattr(engine, "tick_s", None)
-        if tick_s is not None and tick_s > self._group_s:
-            notes.append(f"the model cannot keep up: one group with three questions took "
-                         f"{tick_s:.2f} s, and groups come every {self._group_s:.2f} s")
         for note in notes:
             self._node.get_logger().warning(note)
         if notes:
             self.engine["notes"] = "; ".join(notes)
         return engine
+
+    def _tell_speed(self) -> None:
+        """Log what this machine can hold, and keep it for diagnostics where it is too little."""
+        speed = self.runtime.speed
+        if speed is None or not speed.ticks:
+            return
+        self.engine["load"] = f"{100 * speed.load:.0f}%"
+        if speed.load <= 1.0:
+            self._node.get_logger().info(str(speed))
+            return
+        self._node.get_logger().warning(str(speed))
+        self.engine["notes"] = "; ".join(filter(None, [self.engine.get("notes"), str(speed)]))
 
     def _follow_events(self, decision: Decision) -> None:
         for event in self._events.update(decision):

@@ -38,7 +38,7 @@ MAX_FRAME_ID = 256
 
 
 class ImageSubscription:
-    """Subscribes the camera and hands each good image to ``push``.
+    """Subscribes the camera of the topic ``image`` and hands each good image to ``push``.
 
     ``link`` tells of the publishers and of what is lost on the way, ``trouble`` why no image comes,
     ``hint`` what a user should change though images come.
@@ -48,8 +48,8 @@ class ImageSubscription:
     good images from message to frame, and to the end of what the runtime does with it at once).
     """
 
-    def __init__(self, node: Node, push: Callable[[Frame], Any], *, transport: str,
-                 reliability: str, stamp_source: str, max_pixels: int,
+    def __init__(self, node: Node, push: Callable[[Frame], Any], *, image: str = "image",
+                 transport: str, reliability: str, stamp_source: str, max_pixels: int,
                  value_range: tuple[int, int]) -> None:
         self._node, self._push = node, push
         self.by_arrival = stamp_source == "arrival"
@@ -68,7 +68,7 @@ class ImageSubscription:
         self.hint = ""
         self._good = True  # the newest image was not refused
         # Remapping applies to `image`; the transport's suffix belongs to the topic it leads to.
-        topic = topic_of(node.resolve_topic_name("image"), transport)
+        topic = topic_of(node.resolve_topic_name(image), transport)
         self._reader = PictureReader(max_pixels=max_pixels, value_range=value_range)
         self._subscription = MatchingSubscription(
             node, message_type(transport), topic, self.receive, reliability=reliability,

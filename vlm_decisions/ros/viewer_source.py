@@ -95,7 +95,8 @@ class RosSource:
         self._board.decision(decision_from_msg(msg), elapsed_s if elapsed_s > 0.5 else 0.0)
 
     def _told(self, msg: QuestionArray) -> None:
-        self._board.questions([question_from_msg(question) for question in msg.questions])
+        self._board.questions([question_from_msg(question) for question in msg.questions],
+                              [view.name for view in msg.views] or [""])
 
     def _happened(self, msg: EventMsg) -> None:
         self._board.machine_event(event_from_msg(msg))
@@ -129,7 +130,10 @@ class RosSource:
 
     def _subscribe(self) -> None:
         topics = {OVERLAY: f"{self.name}/overlay", CAMERA: self._system.topic}
-        wanted = {channel: topics[channel] for channel in self._wanted if topics[channel]}
+        for view, seen in self._system.views.items():
+            topics |= {f"{OVERLAY}/{view}": f"{self.name}/{view}/overlay",
+                       f"{CAMERA}/{view}": seen["topic"]}
+        wanted = {channel: topics[channel] for channel in self._wanted if topics.get(channel)}
         for channel, (topic, subscription) in list(self._pictured.items()):
             if wanted.get(channel) != topic:
                 subscription.close()
@@ -213,13 +217,13 @@ class RosSource:
             raise PageSourceError(reply.message)
         return reply.message
 
-    def _call(self, kind: type, wait_s: float = CALL_S, **fields: Any) -> Any:
+    def _call(self, service: type, /, wait_s: float = CALL_S, **fields: Any) -> Any:
         """Call a service from a thread that is not the executor's. Raises Unavailable."""
-        client = self._clients[kind]
+        client = self._clients[service]
         if not client.service_is_ready():
             raise Unavailable(f"{self.name} is not there: its service {client.srv_name} is missing")
         done = threading.Event()
-        future = client.call_async(kind.Request(**fields))
+        future = client.call_async(service.Request(**fields))
         future.add_done_callback(lambda _: done.set())
         if not done.wait(wait_s):
             client.remove_pending_request(future)

@@ -58,7 +58,8 @@ class Encoding:
         """What was reused so far, in all; None where reuse is off."""
         if not self._reuse.on:
             return None
-        return ReuseStats.of([encoder.stats for encoder in self._encoders.values()])
+        encoders = list(self._encoders.values())  # another thread may read this
+        return ReuseStats.of([encoder.stats for encoder in encoders])
 
     def idle(self) -> bool:
         """Encode in dead time what would have to be encoded in full next; whether there was any."""

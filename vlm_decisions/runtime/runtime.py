@@ -22,8 +22,7 @@ from ..decision import FAULT, NO_IMAGE, OK, STALE, UNKNOWN, Decision
 from ..frames import Frame
 from ..questions import Question, QuestionBook, QuestionError
 from ..reuse import ReuseStats
-from ..views import View, ViewError
-from .contradictions import Contradictions
+from ..views import View, ViewError, address
 from .encoding import Encoding
 from .engine_protocol import EngineLike
 from .evidence import Result
@@ -33,6 +32,7 @@ from .one_off import OneOffs
 from .scheduler import Cost
 from .settings import RuntimeSettings
 from .smoothing import decide, no_answer
+from .speed import Speed, measure
 from .statistics import Meter, RuntimeStats
 from .threads import leave_thread
 from .tick import Work
@@ -99,7 +99,6 @@ class Runtime:
         self._meter = Meter(timer)
         self._changed = threading.Condition(threading.RLock())  # there is something to do
         self._one_offs = OneOffs(self._changed)
-        self._contradictions = Contradictions()
         self._intakes: dict[tuple[str, str], Intake] = {}  # by camera
         self._views: tuple[ViewState, ...] = ()
         for view in book.views:
@@ -114,6 +113,7 @@ class Runtime:
         self._heads: dict[int | None, list[Head]] = {}  # by a view's pixel budget
         self._heads_refused: dict[str, str] = {}
         self._model = ""
+        self.speed: Speed | None = None  # measured once loaded
 
         self._thread: threading.Thread | None = None
         self._ready = threading.Event()
@@ -284,6 +284,7 @@ class Runtime:
             self._book_changed()
             for view in self._views:
                 view.scheduler.forget(question_id)
+                view.contradictions.forget(question_id)
                 view.gate.removed(question_id)
         return question
 
@@ -500,6 +501,8 @@ class Runtime:
                 self._check(question)
             self._engine = engine
         self._model = engine.name
+        if getattr(engine, "tick_s", None) is not None:  # it is warm
+            self.speed = measure(engine, self._views, self._meter.timer)
 
     def _begin_views(self, engine: EngineLike) -> None:
         """Open the streams of views that have none yet; under the lock."""
@@ -579,7 +582,11 @@ class Runtime:
         if not taken:
             return False
         began_s = self._meter.timer()
-        outcomes = self._encoding.encode([(view.view, view.turn.group) for view in taken])
+        try:
+            outcomes = self._encoding.encode([(view.view, view.turn.group) for view in taken])
+        except Exception as error:  # a fault of this program; the views' groups go with it
+            outcomes = [error] * len(taken)
+            self._error(f"groups could not be encoded\n{traceback.format_exc().rstrip()}")
         share_s = (self._meter.timer() - began_s) / len(taken)
         for view, outcome in zip(taken, outcomes, strict=True):
             view.turn.spent_s = share_s
@@ -653,7 +660,7 @@ class Runtime:
                 if question.implies:
                     answers = self._answers(view)
                     decisions = [
-                        replace(one, contradicts=self._contradictions.of(question, one, answers))
+                        replace(one, contradicts=view.contradictions.of(question, one, answers))
                         for one in decisions
                     ]
                 self._publish(view, decisions)
@@ -691,8 +698,7 @@ class Runtime:
         meter = self._meter
 
         def by_question(field: str) -> dict[str, Any]:
-            prefix = "{0}/" if len(views) > 1 else ""
-            return {prefix.format(name) + key: value for name, one in views.items()
+            return {address(name, key): value for name, one in views.items()
                     for key, value in getattr(one, field).items()}
 
         breaks: Counter[str] = Counter()
@@ -714,7 +720,7 @@ class Runtime:
             asked=meter.total("asked"),
             reused=meter.total("reused"),
             asked_again=meter.total("asked_again"),
-            contradictions=dict(self._contradictions.counts),
+            contradictions=by_question("contradictions"),
             still=meter.total("still"),
             reuse=encoding.reuse if encoding else self._reused,
             costs=by_question("costs"),

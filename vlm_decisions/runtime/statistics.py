@@ -49,6 +49,7 @@ class ViewStats:
     age_ms: dict[int, Percentiles]
     rates_hz: dict[str, float]
     costs: dict[str, Cost]
+    contradictions: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -85,8 +86,9 @@ class RuntimeStats:
     - `views`: the same of each view by name. `batch_gain`: how many times as fast a group is
       encoded among others of other views as by itself.
 
-    With several views, questions are named `view/question`, `image_rate_hz` and `image_age_s` are
-    of the view that is worst off, and there is a `condition` only where all views have one.
+    Questions of a view with a name are named `view/question`. With several views, `image_rate_hz`
+    and `image_age_s` are of the view that is worst off, and there is a `condition` only where all
+    views have one.
     """
 
     frames: int

@@ -45,6 +45,8 @@ class System:
     - `rates_hz`: achieved rate by question. `memory_mb`: of the process.
     - `condition`: why no question can be answered now, or empty. `last_error`: newest message.
     - `max_age_s`: an answer older than that is stale. `statuses`: the lines of diagnostics.
+    - `views`: where there are several, by name: `topic` of the images, and `condition` (why none of
+      its questions can be answered now, or empty).
     - `mark`: what a picture must be marked with, or empty: that the model cannot know it, say.
 
     NaN stands for a number that is not known.
@@ -72,6 +74,7 @@ class System:
     condition: str = ""
     last_error: str = ""
     max_age_s: float = 2.0
+    views: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     mark: str = ""
     statuses: tuple[Status, ...] = ()
 
@@ -105,6 +108,7 @@ class System:
         for name in ("counts", "dropped", "breaks"):
             values[name] = dict(values[name])
         values["rates_hz"] = {name: finite(hz) for name, hz in self.rates_hz.items()}
+        values["views"] = {name: dict(view) for name, view in self.views.items()}
         values["statuses"] = [dict(status.__dict__) for status in self.statuses]
         return values
 
@@ -147,7 +151,7 @@ def _by_name(read: Any) -> Any:
 _READ = {
     "costs": _by_name(lambda pair: (int(pair[0]), _number(pair[1]))),
     "counts": _by_name(int), "dropped": _by_name(int), "breaks": _by_name(int),
-    "rates_hz": _by_name(_number),
+    "rates_hz": _by_name(_number), "views": _by_name(_by_name(str)),
     "tick_ms": _by_name(lambda pair: Percentiles(_number(pair[0]), _number(pair[1]), 0)),
     "age_ms": _by_name(lambda pair: Percentiles(_number(pair[0]), _number(pair[1]), 0)),
     "statuses": lambda lines: tuple(

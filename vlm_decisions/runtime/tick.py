@@ -132,7 +132,7 @@ class Processor:
 
     def cost(self, question: Question) -> Cost:
         """Return what a question costs the language model; 0 tokens where a head answers it."""
-        if not self._is_models(question):
+        if not self.is_models(question):
             return Cost(0, 0.0)
         return self._cost.of(self._tokens(question))
 
@@ -243,7 +243,7 @@ class Processor:
         self._faulty.intersection_update(questions)
         ids = {question.id for question in questions}
         self._answers = {name: kept for name, kept in self._answers.items() if name in ids}
-        self.asks_model = any(self._is_models(question) for question in questions)
+        self.asks_model = any(self.is_models(question) for question in questions)
         self._unsure.clear()
         if any(question.unsure for question in questions):
             if self._long is None:
@@ -252,7 +252,7 @@ class Processor:
                 )
         else:
             self._long = None
-        due = [question for question in due if self._is_models(question)]
+        due = [question for question in due if self.is_models(question)]
         if encoded.fault:
             return
         try:
@@ -578,9 +578,9 @@ class Processor:
         return Result(question, evidence, reason=reason)
 
     def _tier(self, question: Question) -> int:
-        return TIER_VLM if self._is_models(question) else TIER_HEADS
+        return TIER_VLM if self.is_models(question) else TIER_HEADS
 
-    def _is_models(self, question: Question) -> bool:
+    def is_models(self, question: Question) -> bool:
         """Tell whether the language model answers a question."""
         return question.tier != "heads" and answering_head(question, self._heads) is None
 

@@ -14,6 +14,7 @@ from ..decision import OK
 from ..frames import NS, Group
 from ..questions import Question
 from ..views import View
+from .contradictions import Contradictions
 from .engine_protocol import EngineLike
 from .gate import Gate
 from .heads import Head, Pooled
@@ -70,6 +71,7 @@ class ViewState:
         self._whole = meter
         self.queue = intake.open(self.settings, self.meter)
         self.gate = Gate(self.settings)
+        self.contradictions = Contradictions()
         self.scheduler = Scheduler(self.settings.tolerance_s)
         self.questions: tuple[Question, ...] = ()
         self.processor: Processor | None = None
@@ -237,6 +239,7 @@ class ViewState:
             age_ms=meter.age_ms(),
             rates_hz=self.scheduler.rates(frame_ns),
             costs=self.costs(),
+            contradictions=dict(self.contradictions.counts),
         )
 
     def costs(self) -> dict[str, Cost]:

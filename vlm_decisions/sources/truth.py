@@ -237,15 +237,18 @@ class Truth:
         return Truth(kept, self.start_ns)
 
 
-def truth_of_labels(question: Question, spans: Iterable[Span]) -> Truth:
-    """Return the truth about each label of an any_of by its name, from that about the whole."""
+def truth_of_labels(question: Question, truth: Truth) -> Truth:
+    """Return the truth about each label of an any_of by its name, from that about the whole.
+
+    Raises TruthError where there is none about it.
+    """
     found: dict[str, list[Span]] = {}
-    for span in spans:
+    for span in truth.spans.get(question.id, ()):
         parts = kind_of(question).parts(question, span.answer)
         for label, answer in zip(question.options, parts, strict=True):
             name = label_name(question.id, label)
             found.setdefault(name, []).append(replace(span, answer=answer))
-    return Truth(found)
+    return Truth(found, truth.start_ns)
 
 
 def _canonical(question: Question, span: Span) -> str:

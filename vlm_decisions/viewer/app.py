@@ -82,8 +82,9 @@ class ViewerApp:
                 Route("/api/timeline", self._timeline),
                 *(Route(f"/api/{name}", self._file) for name in FILES),
                 Route("/api/questions", self._answering(self._add), methods=["POST"]),
-                Route("/api/questions/{id}", self._answering(self._change), methods=["PATCH"]),
-                Route("/api/questions/{id}", self._answering(self._remove), methods=["DELETE"]),
+                Route("/api/questions/{id:path}", self._answering(self._change), methods=["PATCH"]),
+                Route("/api/questions/{id:path}", self._answering(self._remove),
+                      methods=["DELETE"]),
                 Route("/api/ask", self._answering(self._ask), methods=["POST"]),
                 Route("/api/cost", self._answering(self._cost), methods=["POST"]),
                 Route("/api/suggestions", self._suggestions),
@@ -145,10 +146,11 @@ class ViewerApp:
         return JSONResponse({"message": await self._act(self._source.change, question, changes)})
 
     async def _remove(self, request: Request) -> Response:
-        question_id = request.path_params["id"]
-        if self._board.question(question_id) is None:
-            raise QuestionError(f"there is no question '{question_id[:MAX_ID]}'")
-        return JSONResponse({"message": await self._act(self._source.remove, question_id)})
+        name = request.path_params["id"]
+        question = self._board.question(name)
+        if question is None:
+            raise QuestionError(f"there is no question '{name[:MAX_ID]}'")
+        return JSONResponse({"message": await self._act(self._source.remove, question.id)})
 
     async def _ask(self, request: Request) -> Response:
         question = one_question(await _body(request))

@@ -21,6 +21,8 @@ from ..frames import NS
 from ..kinds import Score, kind_of, level_values
 from ..questions import MAX_QUESTIONS, RESERVED_PREFIX, Question
 from ..runtime.system import System, finite
+from ..views import address
+from .source import CHANNELS
 from .state import PageState, Strain, state_of
 
 HISTORY_S, STEP_S = 60.0, 0.5
@@ -95,7 +97,7 @@ class Board:
     def decision(self, decision: Decision, elapsed_s: float = 0.0) -> None:
         """Take a decision that was made `elapsed_s` ago."""
         with self._lock:
-            name = decision.question_id
+            name = address(decision.view, decision.question_id)
             row = self._rows.get(name)
             if row is None:
                 if len(self._rows) >= 2 * MAX_QUESTIONS:
@@ -117,15 +119,17 @@ class Board:
             if before is not None and before.answer != decision.answer:
                 self._answer_event(before, decision)
 
-    def questions(self, questions: Iterable[Question]) -> None:
-        """Take the questions that stand now, in order."""
+    def questions(self, questions: Iterable[Question], views: Sequence[str] = ("",)) -> None:
+        """Take the questions that stand now, in order, and the names of the views."""
+        questions = list(questions)
         with self._lock:
-            old, self._questions = self._questions, {q.id: q for q in questions}
+            old, self._questions = self._questions, {
+                address(view, q.id): q for view in views for q in questions if q.is_of(view)}
             now_s = self._clock()
             kept = {}
             for name, row in self._rows.items():
                 question, before = self._questions.get(name), old.get(name)
-                if name.startswith(RESERVED_PREFIX):
+                if _is_health(name):
                     kept[name] = row
                 elif question is not None:
                     if before is None:
@@ -175,20 +179,26 @@ class Board:
 
     # -- what is read ----------------------------------------------------------------------------
 
-    def question(self, question_id: str) -> Question | None:
-        """Return a standing question."""
+    def question(self, name: str) -> Question | None:
+        """Return a standing question by the name of its row: its id, or `view/id`."""
         with self._lock:
-            return self._questions.get(question_id)
+            return self._questions.get(name)
 
     def ids(self) -> frozenset[str]:
         """Return the ids of the standing questions."""
         with self._lock:
-            return frozenset(self._questions)
+            return frozenset(question.id for question in self._questions.values())
+
+    def channels(self) -> tuple[str, ...]:
+        """Return the channels of pictures that there are: of all, and of each of several views."""
+        with self._lock:
+            views = tuple(self._system.views)
+        return (*CHANNELS, *(f"{channel}/{view}" for channel in CHANNELS for view in views))
 
     def standing(self) -> tuple[Question, ...]:
         """Return the standing questions in order."""
         with self._lock:
-            return tuple(self._questions.values())
+            return tuple({question.id: question for question in self._questions.values()}.values())
 
     def decisions(self) -> tuple[Decision, ...]:
         """Return the last decisions, oldest first."""
@@ -233,7 +243,7 @@ class Board:
     def _message(self, since: int, now_s: float) -> dict[str, Any]:
         message: dict[str, Any] = {"type": "state", "version": self._version}
         if self._questions_version > since:
-            message["questions"] = [_question(q) for q in self._questions.values()]
+            message["questions"] = [_question(name, q) for name, q in self._questions.items()]
         if self._system_version > since:
             message["system"] = self._system.to_dict()
         if self._link_version > since or since == 0:
@@ -241,7 +251,7 @@ class Board:
         if self._state_version > since:
             message["state"] = self._state.to_dict()
         shown = {name: row for name, row in self._rows.items()
-                 if name in self._questions or name.startswith(RESERVED_PREFIX)}
+                 if name in self._questions or _is_health(name)}
         # Rows that were held back until their question was known come with the question.
         fresh = self._questions_version > since
         rows = [self._row(name, row, now_s) for name, row in shown.items()
@@ -251,7 +261,7 @@ class Board:
         if since == 0:
             message["history"] = {
                 name: [[round(t - now_s, 2), p] for t, p in row.history if now_s - t < HISTORY_S]
-                for name, row in shown.items() if not name.startswith(RESERVED_PREFIX)}
+                for name, row in shown.items() if not _is_health(name)}
         events = [_event(event) for event in self._events if event["version"] > since]
         if events:
             message["events"] = events
@@ -301,8 +311,8 @@ class Board:
     # -- events ----------------------------------------------------------------------------------
 
     def _answer_event(self, before: Decision, now: Decision) -> None:
-        name = now.question_id
-        if now.tier == TIER_HEALTH and name.startswith(RESERVED_PREFIX):
+        name = address(now.view, now.question_id)
+        if now.tier == TIER_HEALTH and _is_health(name):
             if UNKNOWN not in (before.answer, now.answer):  # that is shown by the questions
                 bad = now.answer == YES
                 self._add_event("camera", name, "began" if bad else "ended",
@@ -370,8 +380,13 @@ class Board:
         return self._version
 
 
-def _question(question: Question) -> dict[str, Any]:
-    return {"id": question.id, "text": question.text, "kind": question.kind,
+def _is_health(name: str) -> bool:
+    """Tell whether a row is of the camera's health."""
+    return name.rpartition("/")[2].startswith(RESERVED_PREFIX)
+
+
+def _question(name: str, question: Question) -> dict[str, Any]:
+    return {"id": name, "text": question.text, "kind": question.kind,
             "options": list(question.options), "tier": question.tier,
             "head": question.head, "rate_hz": question.rate_hz, "enter": question.enter,
             "exit": question.exit, "ema": question.ema,

@@ -17,7 +17,6 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from .board import Board
 from .pictures import Pictures
-from .source import CHANNELS
 
 PERIOD_S = 0.2
 SILENCE_S = 30.0
@@ -89,9 +88,9 @@ class Live:
                     raise _Broken("live connection: 'got' must be state or picture")
                 free.set()
             if "watch" in value:
-                if value["watch"] is not None and value["watch"] not in CHANNELS:
+                if value["watch"] is not None and value["watch"] not in self._board.channels():
                     raise _Broken(f"live connection: 'watch' must be null or one of "
-                                  f"{', '.join(CHANNELS)}")
+                                  f"{', '.join(self._board.channels())}")
                 if value["watch"] != self._watch:
                     self._watch = value["watch"]
                     self._watch_changed.set()

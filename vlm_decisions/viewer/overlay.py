@@ -79,6 +79,28 @@ def draw(image: np.ndarray, question_ids: Sequence[str], decisions: Mapping[str,
     return out
 
 
+def grid(images: Sequence[np.ndarray]) -> np.ndarray:
+    """Return pictures (uint8 RGB) side by side, in rows about as many as columns, of one width.
+
+    One picture is returned as it is. Each of several is scaled to the width of the first; what is
+    left of a row is black.
+    """
+    if len(images) == 1:
+        return images[0]
+    columns = math.ceil(math.sqrt(len(images)))
+    width = images[0].shape[1]
+    scaled = [cv2.resize(image, (width, max(1, round(image.shape[0] * width / image.shape[1]))),
+                         interpolation=cv2.INTER_AREA) for image in images]
+    rows = []
+    for begin in range(0, len(scaled), columns):
+        row = scaled[begin:begin + columns]
+        out = np.zeros((max(image.shape[0] for image in row), columns * width, 3), np.uint8)
+        for number, image in enumerate(row):
+            out[:image.shape[0], number * width:(number + 1) * width] = image
+        rows.append(out)
+    return np.concatenate(rows)
+
+
 def _row(name: str, decision: Decision | None,
          now_ns: int) -> tuple[str, str, float, str, tuple[int, int, int]]:
     if decision is None:

@@ -15,8 +15,6 @@ from dataclasses import dataclass, field
 import cv2
 import numpy as np
 
-from .source import CHANNELS
-
 MAX_SIDE = 1280
 QUALITY = 82
 INTERVAL_S = 0.08
@@ -96,8 +94,8 @@ class Pictures:
             loop = asyncio.get_running_loop()
             if loop is not self._loop:
                 self._loop = loop
-                self._channels = {name: _Channel() for name in CHANNELS}
-            return self._channels[name]
+                self._channels = {}
+            return self._channels.setdefault(name, _Channel())
 
     def _tell(self) -> None:
         with self._lock:

@@ -35,6 +35,7 @@ from ...ros.node import DecisionNode
 from ...ros.services import MAX_TIMEOUT_S
 from ...ros.session import EngineFactory, load_engine
 from ...runtime.log import read_log
+from ...views import View
 from .faulty_engine import FaultyEngine
 from .soak import Soak
 from .soak_images import BAD_IMAGES, ENCODINGS, encoded
@@ -54,11 +55,15 @@ class SoakNode(DecisionNode):
 
     def deliver(self, msg: Image) -> None:
         """Process an image message as if it had arrived."""
-        self._images.receive(msg)
+        self._cameras.of(View()).receive(msg)
 
     def refused(self) -> int:
         """Return how many images were refused."""
-        return sum(self._images.refused.values())
+        return sum(self._cameras.of(View()).refused.values())
+
+    def last_refusal(self) -> str:
+        """Return why the newest refused image was refused."""
+        return self._cameras.of(View()).last_refusal
 
     def tend(self, slowly: bool) -> None:
         """Do what the timers do: check freshness, and sometimes publish diagnostics and draw."""
@@ -147,7 +152,7 @@ class NodeRig:
         before = self.node.refused()
         self.node.deliver(encoded(rgb, stamp_ns, encoding, padding))
         _wanted(self.node.refused() == before, f"a good {encoding} image was refused: "
-                                               f"{self.node.snapshot().last_refusal}")
+                                               f"{self.node.last_refusal()}")
 
     def bad_image(self, kind: str, stamp_ns: int) -> None:
         msg = rgb_to_msg(np.zeros((60, 80, 3), np.uint8), stamp_ns, "soak")

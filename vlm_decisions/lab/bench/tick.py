@@ -59,8 +59,9 @@ def bench_tick(seconds: float = 20.0, questions: str = "desk", width: int = 640,
             time.sleep(seconds)
             check_process(camera, "sim_camera")
             state = node.snapshot()
-            last, message = state.runtime, state.handled_ms
-            stages = {"convert": state.converted_ms.p50,
+            last, seen = state.runtime, state.views[""]
+            message = seen.handled_ms
+            stages = {"convert": seen.converted_ms.p50,
                       **{name: ms.p50 for name, ms in last.tick_ms.items()}}
     finally:
         node.close()

@@ -189,7 +189,7 @@ class Scorer:
         self, question: Question, decisions: Sequence[Decision]
     ) -> dict[str, dict[str, Any]]:
         """Return the row of each label of an any_of, as of a yes/no question."""
-        truth = truth_of_labels(question, self.truth.spans[question.id])
+        truth = truth_of_labels(question, self.truth)
         apart = Scorer(truth, rounds=self._rounds, margin_s=self._margin_s)
         rows = {}
         for index, label in enumerate(question.options):

@@ -46,13 +46,14 @@ const live = new Live({
     }
     if (message.history) table.history(message.history, t);
     for (const row of message.rows ?? []) {
-      if (row.id.startsWith("camera_")) health.take(row);
+      if (row.id.split("/").at(-1).startsWith("camera_")) health.take(row);
       else table.take(row, t);
     }
     if (message.system) {
       system = message.system;
       drawSystem(system);
       table.costs(system.costs);
+      picture.views(Object.keys(system.views));
       say($("mark"), system.mark);
       $("mark").hidden = !system.mark;
     }
@@ -72,6 +73,10 @@ const live = new Live({
 const picture = new Picture((channel) => live.watch(channel));
 picture.choose();
 $("filter").addEventListener("input", ({ target }) => table.filter(target.value));
+$("view").addEventListener("change", ({ target }) => {
+  table.view(target.value);
+  health.view(target.value);
+});
 $("unknown-first").addEventListener("change", ({ target }) => table.sort(target.checked));
 document.addEventListener("click", ({ target }) => {
   if (!$("save").contains(target) || target.closest("a, button")) $("save").open = false;

@@ -10,6 +10,7 @@ export class Picture {
     for (const input of document.getElementsByName("channel")) {
       input.addEventListener("change", () => this.choose());
     }
+    $("view").addEventListener("change", () => this.choose());
     document.addEventListener("visibilitychange", () => this.choose());
     // The table stands beside a picture on a wide screen: answers drawn on it would only hide it.
     if (matchMedia("(min-width: 760px)").matches) document.querySelector("input[name=channel][value=camera]").checked = true;
@@ -34,11 +35,26 @@ export class Picture {
   }
 
   choose() {
-    const channel = document.querySelector("input[name=channel]:checked").value;
+    const chosen = document.querySelector("input[name=channel]:checked").value;
+    const view = $("view").value;
+    const channel = chosen && view ? `${chosen}/${view}` : chosen;
     this.channel = channel;
     say($("no-picture"), channel ? "No picture yet" : "The picture is off");
     if (!channel) this.clear();
     this.watch(document.hidden || !channel ? null : channel);
+  }
+
+  /** Offer the views there are: each by itself, or all of them. */
+  views(names) {
+    const select = $("view");
+    if (names.join() === this.offered) return;
+    this.offered = names.join();
+    const before = select.value;
+    const option = (value, text) => Object.assign(document.createElement("option"), { value, textContent: text });
+    select.replaceChildren(option("", "All views"), ...names.map((name) => option(name, name)));
+    select.value = names.includes(before) ? before : "";
+    $("view-box").hidden = !names.length;
+    if (select.value !== before) select.dispatchEvent(new Event("change"));
   }
 
   clear() {
@@ -60,7 +76,7 @@ export class Picture {
     }
     const old = this.image.src;
     this.image.src = url;
-    attribute(this.image, "alt", this.channel === "overlay"
+    attribute(this.image, "alt", this.channel.startsWith("overlay")
       ? "Live camera picture with the answers drawn on it" : "Live camera picture");
     if (old.startsWith("blob:")) URL.revokeObjectURL(old);
     attribute($("frame"), "data-empty", "no");

@@ -34,9 +34,16 @@ export class Health {
     this.decisions.set(decision.id.replace("camera_", ""), decision);
   }
 
+  /** Show the camera of one view, or all of them where it is empty. */
+  view(name) {
+    this.prefix = name && `${name}/`;
+  }
+
   /** `seen`: whether what is known of the camera is of now. */
   draw(seen) {
-    const answers = CONDITIONS.map((name) => [name, seen ? this.decisions.get(name)?.answer : "unknown"]);
+    const chosen = [...this.decisions.keys()].filter((name) => name.startsWith(this.prefix ?? ""));
+    const answers = (chosen.length ? chosen : CONDITIONS)
+      .map((name) => [name, seen ? this.decisions.get(name)?.answer : "unknown"]);
     const wrong = answers.filter(([, answer]) => answer === "yes").map(([name]) => name);
     const good = answers.every(([, answer]) => answer === "no");
     const shown = wrong.length ? wrong : [good ? "good" : "not known"];

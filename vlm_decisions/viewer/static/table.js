@@ -213,11 +213,18 @@ export class Table {
     this.arrange();
   }
 
+  /** Show the questions of one view only, or of all where it is empty. */
+  view(name) {
+    this.prefix = name && `${name}/`;
+    this.filter(this.wanted ?? "");
+  }
+
   filter(text) {
     this.wanted = text.trim().toLowerCase();
     for (const row of this.rows.values()) {
       const { id, text: question, options } = row.question;
-      row.element.hidden = !`${id} ${question} ${options.join(" ")}`.toLowerCase().includes(this.wanted);
+      row.element.hidden = !id.startsWith(this.prefix ?? "")
+        || !`${id} ${question} ${options.join(" ")}`.toLowerCase().includes(this.wanted);
     }
     const shown = [...this.rows.values()].filter((row) => !row.element.hidden).length;
     const all = this.rows.size;

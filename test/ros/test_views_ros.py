@@ -1,0 +1,188 @@
+"""Several views over real DDS: topics, services, a camera that dies, views that come and go."""
+
+import pytest
+
+pytest.importorskip("rclpy", reason="rclpy is not installed")
+
+from diagnostic_msgs.msg import DiagnosticStatus
+from ros_peer import LATCHED, system
+from sensor_msgs.msg import Image
+from waiting import wait_for
+
+from vlm_decisions.msg import Decision, Question, QuestionArray, View
+from vlm_decisions.srv import AddQuestion, AddView, Ask, RemoveView
+
+ERROR, OK = DiagnosticStatus.ERROR, DiagnosticStatus.OK
+QUESTIONS = """
+views:
+  front: {image: /front}
+  back: {image: /back, max_age_s: 1.0}
+questions:
+  - {id: person, text: Is a person present}
+  - {id: door, text: Is the door open, view: back}
+"""
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    """One node, two views, and cameras of both."""
+    with system(tmp_path_factory.mktemp("two"), questions=QUESTIONS) as s:
+        s.peer.start_camera("/front")
+        s.peer.front = s.peer._camera
+        s.peer._camera = None
+        s.peer.start_camera("/back")
+        wait_for(lambda: newest(s.peer, "front", "person") and newest(s.peer, "back", "person"))
+        yield s
+        s.peer.stop_camera()  # both
+        s.peer.front.join()
+
+
+def newest(peer, view, question_id):
+    return next((d for d in reversed(peer.decisions)
+                 if (d.view, d.question_id) == (view, question_id)), None)
+
+
+def known(peer, view, question_id="person"):
+    return wait_for(lambda: (lambda d: d if d and d.answer == "yes" else None)(
+        newest(peer, view, question_id)))
+
+
+def listened(s, kind, topic, qos=LATCHED):
+    got = []
+    subscription = s.peer.create_subscription(kind, topic, got.append, qos)
+    try:
+        wait_for(lambda: got)
+    finally:
+        s.peer.destroy_subscription(subscription)
+    return got
+
+
+def test_decisions_are_of_their_view(two):
+    assert known(two.peer, "front").view == "front" and known(two.peer, "back").view == "back"
+    known(two.peer, "back", "door")
+    assert newest(two.peer, "front", "door") is None
+
+
+def test_each_view_has_topics_of_its_own(two):
+    known(two.peer, "front")
+    known(two.peer, "back", "door")
+    assert {d.view for d in listened(two, Decision, "/decision_node/front/decisions")} == {"front"}
+    one = listened(two, Decision, "/decision_node/back/decisions/door")[0]
+    assert (one.view, one.question_id) == ("back", "door")
+    assert one.header.frame_id == "cam"
+    dark = listened(two, Decision, "/decision_node/back/decisions/camera_dark")[0]
+    assert (dark.view, dark.tier) == ("back", 0)
+    names = {name for name, _ in two.peer.get_topic_names_and_types()}
+    assert "/decision_node/decisions/person" not in names
+    assert "/decision_node/front/decisions/door" not in names
+
+
+def test_pictures_of_a_view_and_of_all(two):
+    known(two.peer, "front")
+    known(two.peer, "back")
+    alone = listened(two, Image, "/decision_node/front/overlay", 1)[0]
+    both = listened(two, Image, "/decision_node/overlay", 1)[0]
+    assert (alone.width, alone.height) == (64, 48)
+    wait_for(lambda: listened(two, Image, "/decision_node/overlay", 1)[0].width == 128)
+    assert both.height == 48
+
+
+def test_views_are_announced_with_the_questions(two):
+    told = listened(two, QuestionArray, "/decision_node/questions")[-1]
+    assert [(view.name, view.image) for view in told.views] == [("front", "/front"),
+                                                                ("back", "/back")]
+    assert [question.view for question in told.questions] == ["", "back"]
+
+
+def test_ask_of_a_view_and_of_each(two):
+    known(two.peer, "front")
+    known(two.peer, "back")
+    each = two.peer.call(Ask, "ask", text="Is it so", timeout_s=5.0)
+    assert each.success and [d.view for d in each.decisions] == ["front", "back"], each.message
+    assert "front: yes" in each.message and "back: yes" in each.message
+    one = two.peer.call(Ask, "ask", text="Is it so", view="back", timeout_s=5.0)
+    assert one.success and one.decision.view == "back" and len(one.decisions) == 1
+    none = two.peer.call(Ask, "ask", text="Is it so", view="top", timeout_s=5.0)
+    assert not none.success and "no view 'top' (there are: front, back)" in none.message
+
+
+def test_diagnostics_by_view(two):
+    for part in ("front image", "front camera", "back image", "back camera", "questions"):
+        two.peer.status(part, OK)
+    values = {pair.key: pair.value for pair in two.peer.status("runtime").values}
+    assert "put off" in values["view front"] and "tick p50" in values["view back"]
+    values = {pair.key for pair in two.peer.status("questions").values}
+    assert values == {"front/person", "back/person", "back/door"}
+
+
+def test_views_come_and_go(two):
+    added = two.peer.call(AddView, "add_view",
+                          view=View(name="left", image="/front", region=[0.0, 0.0, 0.5, 1.0]))
+    assert added.success and added.message == "added view 'left'"
+    assert known(two.peer, "left").view == "left"
+    assert {d.view for d in listened(two, Decision, "/decision_node/left/decisions")} == {"left"}
+    question = Question(id="cup", text="Is there a cup", view="left")
+    assert two.peer.call(AddQuestion, "add_question", question=question).success
+    known(two.peer, "left", "cup")
+    refused = two.peer.call(RemoveView, "remove_view", name="left")
+    assert not refused.success and "cup asked of it" in refused.message
+    question.view = "back"
+    assert two.peer.call(AddQuestion, "add_question", question=question, replace=True).success
+    known(two.peer, "back", "cup")
+    assert two.peer.call(RemoveView, "remove_view", name="left").success
+    known(two.peer, "front")
+    names = {view.name for view in two.node._session.runtime.views()}
+    assert names == {"front", "back"}
+
+
+@pytest.mark.parametrize("view, told", [
+    (View(name="front", image="/x"), "view 'front': the name exists already"),
+    (View(name="Front", image="/x"), "overlaps with 'front'"),
+    (View(name="x", image="/front"), "differs in nothing from 'front'"),
+    (View(name="x", image="/front", region=[0.0, 0.0, 1.2, 1.0]), "region lies outside"),
+    (View(name="", image="/x"), "a view needs a name"),
+    (View(name="x", image="/x", sample_hz=-1.0), "sample_hz must be 0.5 to 60"),
+])
+def test_a_view_that_does_not_do_is_refused(two, view, told):
+    reply = two.peer.call(AddView, "add_view", view=view)
+    assert not reply.success and told in reply.message
+    known(two.peer, "front")
+
+
+def test_a_camera_that_dies_is_of_its_view_alone(tmp_path):
+    with system(tmp_path, questions=QUESTIONS) as s:
+        s.peer.start_camera("/front")
+        known(s.peer, "front")
+        wait_for(lambda: newest(s.peer, "back", "door") and newest(s.peer, "back", "door").answer
+                 == "unknown")  # it is late
+        assert "no image yet" in newest(s.peer, "back", "door").reason
+        s.peer.status("back image", ERROR)
+        s.peer.status("front image", OK)
+        front, s.peer._camera = s.peer._camera, None
+        s.peer.start_camera("/back")
+        known(s.peer, "back", "door")
+        s.peer.decisions.clear()
+        s.peer.stop_camera()  # both
+        front.join()
+        wait_for(lambda: newest(s.peer, "back", "door") and newest(s.peer, "back", "door").answer
+                 == "unknown")
+        s.peer.start_camera("/front")
+        known(s.peer, "front")
+        assert newest(s.peer, "back", "person").answer == "unknown"
+
+
+def test_views_from_a_file_of_their_own(tmp_path):
+    file = tmp_path / "views.yaml"
+    file.write_text(QUESTIONS.split("questions:")[0])
+    with system(tmp_path, questions="- {id: person, text: Is a person present}",
+                views_file=str(file)) as s:
+        s.peer.start_camera("/back")
+        known(s.peer, "back")
+
+
+def test_a_file_of_views_that_is_wrong_is_told(tmp_path):
+    file = tmp_path / "views.yaml"
+    file.write_text("views:\n  a:\n  b: {region: [0, 0, 2, 1]}\n")
+    with system(tmp_path, views_file=str(file)) as s:
+        status = s.peer.status("model", ERROR)
+        assert "views.yaml:3: view 'b': region lies outside the picture: 2" in status.message
