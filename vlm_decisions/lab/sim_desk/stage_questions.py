@@ -233,6 +233,8 @@ def train_questions(model: Any, tokenizer: Any, run: Run, steps: int, strips: in
                     lr: float = 1.8e-3, without: frozenset[str] = frozenset()) -> None:
     """Train the language model of `model` for `steps` steps, in two processes."""
     student = Student(model, tokenizer)
+    if run.restore("questions", {"language_model": student.model}, partial=True) >= steps:
+        return
     store = StripStore(run.folder / "strips", run.folder / "vision.pt", strips)
     store.poll(wait_for=strips)
     store.close()
@@ -242,8 +244,6 @@ def train_questions(model: Any, tokenizer: Any, run: Run, steps: int, strips: in
                "scratchpads": lessons.scratchpads}
     optimiser = Optimiser(modules.values(), lr, run.cosine(steps, warmup=60))
     start = run.restore("questions", modules, optimiser)
-    if start >= steps:
-        return
     progress = run.progress("questions", start, steps)
     rng, other = np.random.default_rng([start, 11]), np.random.default_rng([start, 12])
     companion = Companion(optimiser.parameters,
