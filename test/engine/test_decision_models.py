@@ -111,6 +111,17 @@ def test_answers_are_those_of_mlx_vlm(engine, reference):
     assert distance(exchanged, want) > OTHER
 
 
+@pytest.mark.slow
+def test_an_image_that_is_cut_into_tiles_is_that_of_mlx_vlm(engine, reference):
+    """It has more pixels than the model sees: the model's own processor makes it smaller."""
+    frame = moving_frames(1, 1700, 1700)[0]
+    asked, typed = QUERIES[:2], {name: TYPED[name] for name in "ab"}
+    got = engine.ask(engine.encode([frame]), asked)
+    assert distance(got, own_probabilities(reference, frame, typed)) < SAME
+    blank = engine.ask(engine.encode([np.zeros_like(frame[:200, :200])]), asked)
+    assert distance(blank, [one.probabilities for one in got]) > OTHER
+
+
 def test_one_question_alone_is_answered_as_in_a_batch(engine, reference):
     frame = moving_frames(1)[0]
     seen = engine.encode([frame])

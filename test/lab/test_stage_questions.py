@@ -21,6 +21,7 @@ from vlm_decisions.lab.sim_desk.language import Asker, DeskClip  # noqa: E402
 from vlm_decisions.lab.sim_desk.margin_notes import MarginNotes, literals, scene_of  # noqa: E402
 from vlm_decisions.lab.sim_desk.model import adopt, load_stages, train_model  # noqa: E402
 from vlm_decisions.lab.sim_desk.scenes import moment  # noqa: E402
+from vlm_decisions.lab.sim_desk.stage_language import draw_clips  # noqa: E402
 from vlm_decisions.lab.sim_desk.stage_questions import (  # noqa: E402
     Asked,
     Examiner,
@@ -222,3 +223,13 @@ def test_a_finished_checkpoint_stands_for_the_first_stages(small, tmp_path):
     small.grown[1].save_pretrained(tmp_path / "grown")
     with pytest.raises(ValueError, match="vocabulary"):
         adopt(tmp_path / "other", Path(tmp_path / "grown"))
+
+
+def test_clips_are_drawn_where_a_size_has_no_strip(clips):
+    class Store(list):
+        strips = property(lambda self: [c.strip for c in clips])
+        backwards = strips
+
+    store = Store(clips)
+    rng = np.random.default_rng(3)
+    assert all(c.strip.size == (160, 128) for _ in range(12) for c in draw_clips(rng, store, 2, 2))

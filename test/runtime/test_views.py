@@ -285,3 +285,22 @@ def test_a_book_of_one_view_is_as_without():
     bench.run(1)
     assert {d.view for d in bench.decisions} == {""}
     assert set(bench.runtime.stats().rates_hz) == {"red"}
+
+
+def test_vision_that_takes_half_of_the_time_leaves_no_view_unknown():
+    bench, asked = loaded(8, encode_s=0.02, ask_s=0.1, seconds=30)
+    assert min(asked) >= 0.8 * sum(asked) / 8 and sum(asked) > 5 * 26
+    late = [d for d in bench.of("red") if d.answer == "unknown"
+            and d.t_decided_ns > START_NS + 3 * NS]
+    assert not late
+
+
+def test_a_camera_that_changes_its_size_is_told_of_its_view():
+    bench = Views(TWO, FakeEngine(answer=red))
+    bench.film_of(FRONT, 0, 4)
+    bench.film_of(BACK, 0, 2)
+    bench.film_of(BACK, 2, 4, size=(96, 128))
+    bench.run(4)
+    assert bench.errors == ["view 'back': the pictures of its camera are 128x96 now and were 64x48;"
+                            " its window begins anew"]
+    assert "unknown" not in bench.by_view()["front"] + bench.by_view()["back"]

@@ -99,6 +99,9 @@ def make_book(questions: str | None, texts: Sequence[str]) -> QuestionBook:
             book.add(unnamed(f"ask_{number}", text=text))
         except QuestionError as error:
             raise QuestionError(f"--ask {text[:40]!r}: {error}") from error
+    if len({view.camera for view in book.views}) > 1:
+        raise QuestionError(f"{questions}: its views are of several cameras, and here is one: only "
+                            "the node reads many (parameter questions_file)", "views")
     return book
 
 

@@ -71,6 +71,7 @@ class ImageEngine:
                 for key, value in tree_flatten(module.parameters())
             }
         )
+        self._budget = pixel_budget  # None: its own processor alone decides
         self.pixel_budget = min(
             pixel_budget or self._decisions.pixel_budget, self._decisions.pixel_budget
         )
@@ -122,13 +123,15 @@ class ImageEngine:
     ) -> ImageGroup:
         """Encode one image, the last of ``frames``: uint8 RGB (H, W, 3); raises FrameError.
 
-        pixel_budget: most pixels of the image (None: the engine's).
+        pixel_budget: most pixels of the image (None: the engine's, where one was given; else the
+        model's own processor makes of it what it does of any).
         """
         from mlx_vlm.models.d1.prompt import cap_pixels
         from PIL import Image
 
         image = Image.fromarray(np.ascontiguousarray(check_frame(frames[-1])))
-        seen = self._decisions.see(cap_pixels(image, pixel_budget or self.pixel_budget))
+        budget = pixel_budget or self._budget
+        seen = self._decisions.see(cap_pixels(image, budget) if budget else image)
         features = np.array(seen.features.astype(mx.float32))
         return ImageGroup(seen, features.mean(axis=0), features.max(axis=0), self.fingerprint)
 

@@ -11,18 +11,18 @@ import sys
 import threading
 import time
 import traceback
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from operator import methodcaller
 from typing import Any
 
 from ..decision import FAULT, NO_IMAGE, OK, STALE, UNKNOWN, Decision
 from ..frames import Frame
 from ..questions import Question, QuestionBook, QuestionError
 from ..reuse import ReuseStats
-from ..views import View, ViewError, address
+from ..views import View, ViewError
 from .encoding import Encoding
 from .engine_protocol import EngineLike
 from .evidence import Result
@@ -575,12 +575,23 @@ class Runtime:
     def _see(self) -> bool:
         """Take a group of each view that has one through vision and Tier 1."""
         now_ns = self._clock_ns()
-        for view in self._views:
-            if view.turn and len(view.queue):
+        looked_at = [view for view in self._views if len(view.queue)]
+        if any(view.turn and view.starves(now_ns) for view in self._views):
+            # Time to ask is scarce: none is spent on what will not be asked about.
+            waiting = [view for view in self._views if view.turn or len(view.queue)]
+            first = max(waiting, key=methodcaller("urgency", now_ns))
+            for view in looked_at:
+                view.passed_over |= view is not first
+            looked_at = [view for view in looked_at if view is first]
+        for view in looked_at:
+            if view.turn:
                 self._ask(view, skip=True)  # the newer group is asked about instead
-        taken = [view for view in self._views if view.turn is None and view.take(now_ns)]
+        taken = [view for view in looked_at if view.take(now_ns)]
         if not taken:
             return False
+        for view in taken:
+            if message := view.resized():
+                self._tell(message)
         began_s = self._meter.timer()
         try:
             outcomes = self._encoding.encode([(view.view, view.turn.group) for view in taken])
@@ -601,11 +612,11 @@ class Runtime:
         return True
 
     def _ask_most_urgent(self) -> bool:
-        now_ns = self._clock_ns()
+        """Ask about the view whose answers would otherwise be oldest."""
         waiting = [view for view in self._views if view.turn]
         if not waiting:
             return False
-        self._ask(max(waiting, key=lambda view: view.urgency(now_ns)))
+        self._ask(max(waiting, key=methodcaller("urgency", self._clock_ns())))
         return True
 
     def _ask(self, view: ViewState, skip: bool = False) -> None:
@@ -694,47 +705,12 @@ class Runtime:
         now_ns, encoding = self._clock_ns(), self._encoding
         with self._lock:
             views = {view.name: view.stats(now_ns) for view in self._views}
-        conditions = [one.condition for one in views.values()]
-        meter = self._meter
-
-        def by_question(field: str) -> dict[str, Any]:
-            return {address(name, key): value for name, one in views.items()
-                    for key, value in getattr(one, field).items()}
-
-        breaks: Counter[str] = Counter()
-        for one in views.values():
-            breaks.update(one.breaks)
-        return RuntimeStats(
-            frames=meter.total("frames"),
-            groups=meter.total("groups"),
-            ticks=meter.total("ticks"),
-            decisions=meter.total("decisions"),
-            segments=meter.total("segments"),
-            scene_changes=meter.total("scene_changes"),
-            skipped=meter.total("skipped"),
-            errors=meter.total("errors"),
-            dropped=meter.dropped(),
-            breaks=dict(breaks),
-            mixture=next((one.mixture for one in views.values() if one.mixture), ""),
-            overload=next((one.overload for one in views.values() if one.overload), ""),
-            asked=meter.total("asked"),
-            reused=meter.total("reused"),
-            asked_again=meter.total("asked_again"),
-            contradictions=by_question("contradictions"),
-            still=meter.total("still"),
-            reuse=encoding.reuse if encoding else self._reused,
-            costs=by_question("costs"),
-            queue=sum(one.queue for one in views.values()),
-            tick_ms=meter.tick_ms(),
-            age_ms=meter.age_ms(),
-            rates_hz=by_question("rates_hz"),
-            image_rate_hz=min(one.image_rate_hz for one in views.values()),
-            image_age_s=max(one.image_age_s for one in views.values()),
-            condition=conditions[0] if all(conditions) else "",
-            last_error=meter.last_error,
+        return RuntimeStats.of(
+            self._meter,
+            views,
             model=self._model,
             heads=tuple(head.name for head in self._heads.get(None, ())),
             heads_refused=dict(self._heads_refused),
-            views=views,
+            reuse=encoding.reuse if encoding else self._reused,
             batch_gain=encoding.batch_gain if encoding else 1.0,
         )

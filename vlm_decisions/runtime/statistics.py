@@ -7,10 +7,12 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from ..reuse import ReuseStats
+from ..views import address
 from .scheduler import Cost
 
 #: Latencies and ages are summarised over the last so many values.
@@ -123,6 +125,39 @@ class RuntimeStats:
     heads_refused: dict[str, str] = field(default_factory=dict)
     views: dict[str, ViewStats] = field(default_factory=dict)
     batch_gain: float = 1.0
+
+    @classmethod
+    def of(cls, meter: Meter, views: dict[str, ViewStats], **more: Any) -> RuntimeStats:
+        """Return the snapshot that a meter and those of all views make; `more`: other fields."""
+        def by_question(field: str) -> dict[str, Any]:
+            return {address(name, key): value for name, one in views.items()
+                    for key, value in getattr(one, field).items()}
+
+        breaks: Counter[str] = Counter()
+        for one in views.values():
+            breaks.update(one.breaks)
+        conditions = [one.condition for one in views.values()]
+        totals = ("frames", "groups", "ticks", "decisions", "segments", "scene_changes", "skipped",
+                  "errors", "asked", "reused", "asked_again", "still")
+        return cls(
+            **{name: meter.total(name) for name in totals},
+            dropped=meter.dropped(),
+            breaks=dict(breaks),
+            mixture=next((one.mixture for one in views.values() if one.mixture), ""),
+            overload=next((one.overload for one in views.values() if one.overload), ""),
+            contradictions=by_question("contradictions"),
+            costs=by_question("costs"),
+            queue=sum(one.queue for one in views.values()),
+            tick_ms=meter.tick_ms(),
+            age_ms=meter.age_ms(),
+            rates_hz=by_question("rates_hz"),
+            image_rate_hz=min(one.image_rate_hz for one in views.values()),
+            image_age_s=max(one.image_age_s for one in views.values()),
+            condition=conditions[0] if all(conditions) else "",
+            last_error=meter.last_error,
+            views=views,
+            **more,
+        )
 
 
 class Meter:

@@ -56,9 +56,10 @@ class Turn:
 class ViewState:
     """One view: its queue of groups, its stream, what is due, what may be published.
 
-    `turn`: the group that has been taken and not been asked about yet. `questions`: those standing
-    that are asked of it. The gate and the questions are guarded by the owner's lock; the rest but
-    the queue belongs to the engine's thread.
+    `turn`: the group that has been taken and not been asked about yet. `passed_over`: groups that
+    wait were not taken, since there was no time. `questions`: those standing that are asked of it.
+    The gate and the questions are guarded by the owner's lock; the rest but the queue belongs to
+    the engine's thread.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class ViewState:
         self.questions: tuple[Question, ...] = ()
         self.processor: Processor | None = None
         self.turn: Turn | None = None
+        self.passed_over = False
         self.generation = 0  # of frame time, that the processor's window belongs to
         self._put_off = False
         self._overloaded_ns: int | None = None  # t_end of the last group not all was asked about
@@ -83,6 +85,8 @@ class ViewState:
         self._asked_ns = 0  # t_end of the last group whose Tier 2 was not put off
         self._seen_ns = 0  # t_end of the last group that went all the way
         self._ask_s = 0.0  # what Tier 2 takes
+        self._size: tuple[int, int] | None = None  # of its camera's pictures, and before
+        self._before: tuple[int, int] | None = None
         self._taken_s: float | None = None  # when the last group was taken; None: at rest
 
     def begin(self, engine: EngineLike, heads: Sequence[Head]) -> None:
@@ -95,17 +99,28 @@ class ViewState:
         """Take the next group from the queue, if one waits; return whether there was one."""
         began_s, model_s = self.meter.timer(), self._whole.model_s
         group, generation, backlog = self.queue.take(
-            newest_only=self._put_off and self.starves(now_ns)
+            newest_only=self.passed_over or self._put_off and self.starves(now_ns)
         )
+        self.passed_over = False
         if group is None:
             return False
         self._taken_s = began_s
+        self._before, self._size = self._size, group.frames[-1].size
         self.turn = Turn(group, generation, backlog, began_s, model_s, self.questions)
         if generation != self.generation:
             self.generation, self._asked_ns = generation, 0
             self.scheduler.reset()
             self.processor.restart()
         return True
+
+    def resized(self) -> str:
+        """Return what to say where the group taken is of another size than the one before."""
+        if not self.name or self._before in (None, self._size):
+            return ""
+        (high, wide), (height, width) = self._before, self._size
+        region = ", of which it sees the same shares" if self.view.region else ""
+        return (f"view '{self.name}': the pictures of its camera are {width}x{height} now and were "
+                f"{wide}x{high}{region}; its window begins anew")
 
     def see(
         self, seen: Pooled | Exception, answers: Mapping[str, str], interrupted: Collection[str]
@@ -270,7 +285,8 @@ class ViewState:
             return ""
         name, dearest = max(costs.items(), key=lambda item: item[1].tokens)
         total_ms = sum(cost.ms for cost in costs.values())
+        whose = f" of view '{self.name}'" if self.name else ""
         return (
-            f"too slow for all rates, which are lowered: {len(costs)} questions take "
+            f"too slow for all rates, which are lowered: {len(costs)} questions{whose} take "
             f"{total_ms:.0f} ms, the dearest is '{name}' ({dearest})"
         )

@@ -38,6 +38,9 @@ CALM_S = 5.0
 
 RATES_HZ = (4.0, 2.0, 1.0, 0.5)
 
+#: Of the questions added, by the remainder of their number; the others are yes/no.
+_KINDS = {0: "choice", 1: "score", 2: "any_of"}
+
 
 class Rig(Protocol):
     """The program under test, on a clock that the driver sets."""
@@ -284,8 +287,8 @@ class Soak:
             number = next(self._names)
             question = Question(f"q{number}", f"Is there a thing of kind {number % 50}?",
                                 rate_hz=self._random.choice(RATES_HZ))
-            if number % 5 == 0:
-                question = Question(f"q{number}", "What is it?", kind="choice",
+            if number % 5 in _KINDS:
+                question = Question(f"q{number}", "What is it?", kind=_KINDS[number % 5],
                                     options=("a cup", "a phone", f"thing {number % 50}"))
             self.rig.add(question)
             self._tell()

@@ -43,7 +43,9 @@ def draw_clips(rng: np.random.Generator, store: StripStore, n: int, count: int,
 
     shuffled: share of the clips in which someone moves that have their groups in random order.
     """
-    size = list(SIZE_SHARE)[int(rng.choice(3, p=list(SIZE_SHARE.values())))]
+    sizes = sorted({strip.size for strip in store.strips})  # few strips may lack one
+    shares = np.array([SIZE_SHARE[size] for size in sizes])
+    size = sizes[int(rng.choice(len(sizes), p=shares / shares.sum()))]
     clips: list[DeskClip] = []
     while len(clips) < count:
         index = int(rng.integers(len(store)))

@@ -43,6 +43,7 @@ SHORT_STEPS = 0.55
 NOTED, ASKED_AT = (4, 6), (4,)  # layers whose states hold the facts; what was asked
 QUESTION_EXITS = {2: 0.05, 4: 0.25, 6: 1.0}  # two layers understand little
 UNKNOWN, OPTIONS = 0.1, 0.08  # of the questions nothing answers; have options
+TRIES = 50  # to draw a question of a kind about a clip, before another kind is taken
 LINES = 8_000  # of the grammar, to take words from
 SAMPLE_SEEDS = 5_000
 SAVE_EVERY = 25
@@ -124,10 +125,11 @@ class Examiner:
             roll = rng.random() if split == "train" else 1.0
             kind = ("options" if roll < OPTIONS
                     else "unknown" if roll < OPTIONS + UNKNOWN else split)
-            item = None  # a kind is tried until one fits, so that it has its share
-            while item is None or not shortest < len(item.ids) <= longest:
+            for _ in range(TRIES):  # so that each kind has its share, where it has such questions
                 item = self._drawn(rng, clip, facts, kind)
-            found.append(item)
+                if item is not None and shortest < len(item.ids) <= longest:
+                    found.append(item)
+                    break
         return found
 
     def _drawn(self, rng: np.random.Generator, clip: DeskClip, facts: Mapping[str, int],
@@ -233,6 +235,8 @@ def train_questions(model: Any, tokenizer: Any, run: Run, steps: int, strips: in
                     lr: float = 1.8e-3, without: frozenset[str] = frozenset()) -> None:
     """Train the language model of `model` for `steps` steps, in two processes."""
     student = Student(model, tokenizer)
+    if run.restore("questions", {"language_model": student.model}, partial=True) >= steps:
+        return
     store = StripStore(run.folder / "strips", run.folder / "vision.pt", strips)
     store.poll(wait_for=strips)
     store.close()
@@ -242,8 +246,6 @@ def train_questions(model: Any, tokenizer: Any, run: Run, steps: int, strips: in
                "scratchpads": lessons.scratchpads}
     optimiser = Optimiser(modules.values(), lr, run.cosine(steps, warmup=60))
     start = run.restore("questions", modules, optimiser)
-    if start >= steps:
-        return
     progress = run.progress("questions", start, steps)
     rng, other = np.random.default_rng([start, 11]), np.random.default_rng([start, 12])
     companion = Companion(optimiser.parameters,
