@@ -44,10 +44,10 @@ class ReuseSettings:
     """
 
     mode: str = "off"
-    threshold: float = 12.0
+    threshold: float = 11.0
     brightness: bool = True
     full_above: float = 0.3
-    refresh_groups: int = 10
+    refresh_groups: int = 12
     skip_still: bool = True
 
     def __post_init__(self) -> None:

@@ -156,7 +156,7 @@ def test_a_little_everywhere_is_a_large_change_as_when_the_camera_moves():
     frames = [frame // 2 + 60 for frame in moving_frames(2)]
     reusing.encode(frames)
     assert reusing.encode([frame + np.uint8(4) for frame in frames]).why == "pixels"
-    group = reusing.encode([frame + np.uint8(6) for frame in frames])
+    group = reusing.encode([frame + np.uint8(7) for frame in frames])
     assert (group.encoded, group.why) == (1.0, "large change")
 
 
