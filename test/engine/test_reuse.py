@@ -364,3 +364,23 @@ def test_tokens_encoded_in_different_light_are_compared_alike():
     change = watched.compare(lit(0.92, 1.08))
     assert change.brightness == pytest.approx((0.92, 1.08), abs=0.01)
     assert (change.score < 2).all()
+
+
+def test_changed_tokens_are_encoded_in_the_light_of_the_others():
+    frames = [frame // 2 + 40 for frame in moving_frames(2)]
+    there = [frame.copy() for frame in frames]
+    for frame in there:
+        frame[:32, :32] = 20
+    brighter = [np.clip(frame * 1.12, 0, 255).astype(np.uint8) for frame in there]
+    some = np.zeros((3, 4), bool)
+    some[0, 0] = True
+    want = tiny_reusing()
+    want.encode(frames)
+    want = want.encode(there, changed=some)
+
+    def far(**settings):
+        reusing = tiny_reusing(**settings)
+        reusing.encode(frames)
+        return distance(reusing.encode(brighter, changed=some), want)
+
+    assert far(brightness=True) < far(brightness=False) / 4

@@ -30,12 +30,14 @@ def test_both_run_in_turns_and_the_medians_are_compared(tmp_path):
     def run(folder, arguments):
         order.append("here" if folder == here else "there")
         assert arguments[:2] == ["bench", "tick"] and "quiet" in arguments
-        return {"questions": 16, "tick_ms": {"p50": next(ticks[folder])}}
+        p50 = next(ticks[folder])
+        return {"questions": 16, "tick_ms": {"p50": p50}, "cpu_ms": p50 * 2}
 
     out = against_checkout(str(there), seconds=1.0, questions="quiet", rounds=3, say=said.append,
                            run=run)  # fmt: skip
     assert order == ["here", "there", "there", "here", "here", "there"]
     assert out["tick_ratio"] == 30.0 / 55.0 and out["machine"] == machine()
+    assert out["cpu_ratio"] == out["tick_ratio"] and out["cpu_ms"]["here"] == [40.0, 180.0, 60.0]
     assert out["tick_ms"]["there"] == [60.0, 50.0, 55.0] and len(said) == 3
 
 

@@ -64,6 +64,11 @@ class ChangeTracker:
         per = worst.reshape(worst.shape[0] // cells, cells, worst.shape[1] // cells, cells)
         return Change(per.max(axis=(1, 3)), ratios)
 
+    def levelled(self, pair: np.ndarray) -> np.ndarray:
+        """Return the pair in the brightness of the one that all tokens were last encoded from."""
+        ratios = self._look(pair)[0]
+        return np.stack([_divided(*both) for both in zip(pair, ratios, strict=True)])
+
     def encoded(self, pair: np.ndarray, tokens: np.ndarray | None = None) -> None:
         """Note that ``tokens`` (indices in reading order; None: all) were encoded from ``pair``."""
         if tokens is None:

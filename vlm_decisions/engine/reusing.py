@@ -146,6 +146,8 @@ class ReusingEncoder:
             return replace(self._group, encoded=0.0, why=why)
         if tokens is None:
             self._kept = Kept()
+        elif self.settings.brightness:
+            pair = self._tracker.levelled(pair)  # all tokens are then of one light
         try:
             features, deep, grid = self._vision.see([pair], self._kept, tokens)
         except BaseException:

@@ -70,8 +70,9 @@ def against_checkout(
         run: runs the command with a folder's code (tests).
 
     Returns:
-        against, machine, rounds, tick_ms (p50 of each run, "here" and "there"), tick_ratio (median
-        of here's over median of there's), questions.
+        against, machine, rounds, questions, tick_ms (p50 of each run, "here" and "there"),
+        tick_ratio (median of here's over median of there's); cpu_ms and cpu_ratio likewise, where
+        the other's command tells it.
 
     Raises:
         AgainstError: no checkout, or its command failed.
@@ -94,7 +95,7 @@ def against_checkout(
         raise AgainstError(f"{asked['here']} questions here and {asked['there']} there: name a "
                            "file of questions that both know (--questions)")
     ticks = {name: [one["tick_ms"]["p50"] for one in results] for name, results in found.items()}
-    return {
+    out = {
         "against": str(there),
         "machine": machine(),
         "rounds": rounds,
@@ -102,6 +103,10 @@ def against_checkout(
         "tick_ms": ticks,
         "tick_ratio": median(ticks["here"]) / median(ticks["there"]),
     }
+    if all("cpu_ms" in one for results in found.values() for one in results):
+        cpu = {name: [one["cpu_ms"] for one in results] for name, results in found.items()}
+        out |= {"cpu_ms": cpu, "cpu_ratio": median(cpu["here"]) / median(cpu["there"])}
+    return out
 
 
 def _run(folder: Path, arguments: Sequence[str]) -> dict[str, Any]:

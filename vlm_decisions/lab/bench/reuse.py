@@ -36,10 +36,11 @@ def bench_reuse(
     """Encode groups of which a share of the tokens changed, and ask about them.
 
     The shares take turns in each of ``repeat`` rounds after one that warms up; medians. The share 1
-    is a full pass. Under ``results``, for each size (pixels along a side) and share: ``vision_s``,
-    ``vision_ratio`` (of the full pass), ``tick_s`` (vision, append, questions) and ``tick_ratio``,
-    ``vision_flops`` and ``tick_flops`` as shares of the full pass's. ``map_ms``: the change map, a
-    frame, by the pixels it is made at. ``flops``: the same shares for the 2b shape.
+    is a full pass. Under ``results``, for each size (pixels along a side) and share: ``vision_s``
+    and ``tick_s`` (vision, append, questions); ``vision_ratio`` and ``tick_ratio``, CPU time of all
+    threads as a share of the full pass's, which other programs disturb less; ``vision_flops`` and
+    ``tick_flops``, the same of operations. ``map_ms``: the change map, a frame, by the pixels it is
+    made at. ``flops``: the shares for the 2b shape.
     """
     engine = random_engine(shape, layers=layers)
     results = []
@@ -100,40 +101,47 @@ def _size(
     for i in range(N_GROUPS):
         stream.append(first, 0.0625 + 0.25 * i)
     stream.ask(queries)
-    vision: dict[float, list[float]] = {share: [] for share in shares}
-    ticks: dict[float, list[float]] = {share: [] for share in shares}
+    vision: dict[float, list[tuple[float, float]]] = {share: [] for share in shares}
+    ticks: dict[float, list[tuple[float, float]]] = {share: [] for share in shares}
     count = N_GROUPS
     for i in range(repeat + 1):
         pair = frames[2 * (i % N_GROUPS) : 2 * (i % N_GROUPS) + 2]
         for share in shares:
             changed = np.zeros(rows * columns, bool)
             changed[order[: round(share * len(order))]] = True
-            began = time.perf_counter()
+            began = _now()
             if share == 1.0:
                 encoder.lost()  # a full pass
             group = encoder.encode(pair, changed.reshape(rows, columns))
-            seen = time.perf_counter()
+            seen = _now()
             stream.append(group, 0.0625 + 0.25 * count)
             stream.ask(queries)
-            done = time.perf_counter()
+            done = _now()
             count += 1
             if i:
-                vision[share].append(seen - began)
-                ticks[share].append(done - began)
+                vision[share].append((seen[0] - began[0], seen[1] - began[1]))
+                ticks[share].append((done[0] - began[0], done[1] - began[1]))
             while stream.idle():
                 pass
-    full, whole = (float(np.median(taken[shares[0]])) for taken in (vision, ticks))
+    seconds = {share: [*np.median(vision[share], axis=0), *np.median(ticks[share], axis=0)]
+               for share in shares}  # of the clock and of the CPU, each of vision and of the tick
+    full = seconds[shares[0]]
     return [
         {
             "size": size,
             **_operations(engine, size, share, n_questions),
-            "vision_s": float(np.median(vision[share])),
-            "vision_ratio": float(np.median(vision[share])) / full,
-            "tick_s": float(np.median(ticks[share])),
-            "tick_ratio": float(np.median(ticks[share])) / whole,
+            "vision_s": float(seconds[share][0]),
+            "vision_ratio": float(seconds[share][1] / full[1]),
+            "tick_s": float(seconds[share][2]),
+            "tick_ratio": float(seconds[share][3] / full[3]),
         }
         for share in shares
     ]
+
+
+def _now() -> tuple[float, float]:
+    """Seconds of the clock, and of the CPU in all threads."""
+    return time.perf_counter(), time.process_time()
 
 
 def _operations(engine: Engine, size: int, share: float, n_questions: int) -> dict[str, float]:

@@ -30,11 +30,13 @@ def bench_tick(seconds: float = 20.0, questions: str = "desk", width: int = 640,
         groups: 2-frame groups sampled. answered: groups processed. dropped: groups lost, by
         whatever cause. questions: standing. message_to_runtime_ms: p50 and p95 from the image
         message to the end of `push` (conversion and camera health included). tick_ms: p50 and p95
-        from a group's turn to its last decision. stages_ms: p50 by stage. outside_model_ms: what
-        lies between a message and a decision beside the model: p50 of convert (message to frame),
-        intake (until its group is queued), wait (for the engine thread) and outside (scheduling,
-        waiting for camera health, smoothing, publishing), added up. Camera health itself goes on
-        while the vision encoder works and counts as far as it keeps that waiting.
+        from a group's turn to its last decision. cpu_ms: CPU time of the node's process for each
+        group answered, images and all: what a busy machine changes least. stages_ms: p50 by stage.
+        outside_model_ms: what lies between a message and a decision beside the model: p50 of
+        convert (message to frame), intake (until its group is queued), wait (for the engine thread)
+        and outside (scheduling, waiting for camera health, smoothing, publishing), added up. Camera
+        health itself goes on while the vision encoder works and counts as far as it keeps that
+        waiting.
 
     Raises:
         DemoError: a process ended early or no group was answered.
@@ -55,10 +57,10 @@ def bench_tick(seconds: float = 20.0, questions: str = "desk", width: int = 640,
                 if time.monotonic() > end:
                     raise DemoError(f"no group was answered within {START_S:.0f} s")
                 time.sleep(0.05)
-            first = stats
+            first, began_s = stats, time.process_time()
             time.sleep(seconds)
             check_process(camera, "sim_camera")
-            state = node.snapshot()
+            spent_s, state = time.process_time() - began_s, node.snapshot()
             last, seen = state.runtime, state.views[""]
             message = seen.handled_ms
             stages = {"convert": seen.converted_ms.p50,
@@ -80,6 +82,7 @@ def bench_tick(seconds: float = 20.0, questions: str = "desk", width: int = 640,
         "message_to_runtime_ms": {"p50": message.p50, "p95": message.p95},
         "outside_model_ms": sum(stages[name] for name in OUTSIDE),
         "tick_ms": {"p50": total.p50, "p95": total.p95},
+        "cpu_ms": 1e3 * spent_s / max(1, last.ticks - first.ticks),
         "stages_ms": stages,
         "age_ms": {tier: ms.p50 for tier, ms in last.age_ms.items()},
     }
