@@ -304,3 +304,9 @@ def test_a_camera_that_changes_its_size_is_told_of_its_view():
     assert bench.errors == ["view 'back': the pictures of its camera are 128x96 now and were 64x48;"
                             " its window begins anew"]
     assert "unknown" not in bench.by_view()["front"] + bench.by_view()["back"]
+
+
+def test_a_rebuild_goes_on_in_pieces_where_there_is_no_dead_time():
+    bench, asked = loaded(6, ", window_groups: 2", encode_s=0.002, ask_s=0.1)
+    assert bench.engine.calls("idle"), "no piece was done"
+    assert min(asked) > 0

@@ -135,8 +135,9 @@ def add(commands: Commands) -> None:
     views.add_argument("--seconds", type=positive, default=30.0, help="for each count [30]")
     views.add_argument("--questions", default="desk", help="a shipped set or a file [desk]")
     views.add_argument("--model", default="sim_desk")
-    views.add_argument("--still", action="store_true",
-                       help="scenes that do not move, and every question on_change")
+    views.add_argument("--still", action="store_true", help="scenes that do not move")
+    views.add_argument("--reuse", action="store_true",
+                       help="reuse what has not changed, and ask every question on_change")
     views.add_argument("--json", metavar="F")
 
     def run_views(options: argparse.Namespace) -> int:
@@ -144,7 +145,7 @@ def add(commands: Commands) -> None:
         from ..lab.bench.views import bench_views
 
         result = bench_views(options.views, options.seconds, questions=options.questions,
-                             model=options.model, still=options.still)
+                             model=options.model, still=options.still, reuse=options.reuse)
         for number, one in result["views"].items():
             print(f"{number:>2} views  {one}")
         for number, one in result["copies"].items():

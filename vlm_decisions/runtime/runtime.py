@@ -616,7 +616,9 @@ class Runtime:
         waiting = [view for view in self._views if view.turn]
         if not waiting:
             return False
-        self._ask(max(waiting, key=methodcaller("urgency", self._clock_ns())))
+        view = max(waiting, key=methodcaller("urgency", self._clock_ns()))
+        self._ask(view)
+        self._take(view, view.processor.advance())
         return True
 
     def _ask(self, view: ViewState, skip: bool = False) -> None:
@@ -687,16 +689,20 @@ class Runtime:
                     continue
                 again, work = view.idle()
                 more |= again
-                for fault in work.faults:
-                    self._error(fault)
-                for result in work.results:
-                    self._admit(view, result, view.generation)
+                self._take(view, work)
             try:
                 more = more or self._encoding.idle()
             except Exception as error:  # the encoder starts afresh by itself
                 self._error(f"engine, refresh: {str(error) or type(error).__name__}")
             if not more:
                 return
+
+    def _take(self, view: ViewState, work: Work) -> None:
+        """Publish and tell of what was done without a group in work."""
+        for fault in work.faults:
+            self._error(fault)
+        for result in work.results:
+            self._admit(view, result, view.generation)
 
     # -- statistics ------------------------------------------------------------------------------
 

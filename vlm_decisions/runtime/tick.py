@@ -316,6 +316,14 @@ class Processor:
             return False, Work(faults=(f"engine, idle: {_text(error)}",))
         return False, self._look_again()
 
+    def advance(self) -> Work:
+        """Do one piece of a rebuild that is due, also where there is no dead time.
+
+        Else the stream would do all of it at once, a few groups later.
+        """
+        due = len(self._stream.history) >= 2 * self._settings.window_groups
+        return self.idle()[1] if due else Work()
+
     def _look_again(self) -> Work:
         """Ask what the last group left uncertain about a longer history."""
         unsure, self._unsure = self._unsure, []

@@ -24,7 +24,9 @@ from ...decision import HEALTH_IDS, UNKNOWN, Decision
 from ...files import resources
 from ...frames import FPS, NS, Frame
 from ...questions import QuestionBook, questions_path
+from ...reuse import PIXELS, ReuseSettings
 from ...runtime import Runtime
+from ...runtime.settings import RuntimeSettings
 from ...sim.script import Script
 from ...sim.world import World
 from ...views import View
@@ -41,10 +43,12 @@ class ViewsBenchError(RuntimeError):
 
 
 def bench_views(counts: Sequence[int], seconds: float = 30.0, *, questions: str = "desk",
-                model: str = "sim_desk", still: bool = False) -> dict[str, Any]:
+                model: str = "sim_desk", still: bool = False, reuse: bool = False
+                ) -> dict[str, Any]:
     """Measure one model with each count of views, and as many copies of it with one view.
 
-    still: the pictures change in their noise only, and every question is asked `on_change`.
+    still: the pictures change in their noise only. reuse: vision reuses what has not changed, and
+    every question is asked `on_change`.
 
     Returns:
         views: by count, see `measure`. copies: by count, rss_mb of that many processes with one
@@ -54,14 +58,15 @@ def bench_views(counts: Sequence[int], seconds: float = 30.0, *, questions: str 
     Raises:
         ViewsBenchError: a process ended early.
     """
-    options = {"seconds": seconds, "questions": questions, "model": model, "still": still}
+    options = {"seconds": seconds, "questions": questions, "model": model, "still": still,
+               "reuse": reuse}
     views = {str(count): _result(_started({"count": count, **options})) for count in counts}
     copies = {}
     for count in counts:
         running = [_started({"count": 1, **options, "seconds": COPY_S}) for _ in range(count)]
         copies[str(count)] = {"rss_mb": round(sum(_result(one)["rss_mb"] for one in running), 1)}
     result: dict[str, Any] = {"seconds": seconds, "questions": questions, "model": model,
-                              "still": still, "views": views, "copies": copies}
+                              "still": still, "reuse": reuse, "views": views, "copies": copies}
     if "1" in views:
         one_mb = views["1"]["rss_mb"]
         result["one_view_rss"] = {count: round(one["rss_mb"] / one_mb, 3)
@@ -69,7 +74,8 @@ def bench_views(counts: Sequence[int], seconds: float = 30.0, *, questions: str 
     return result
 
 
-def measure(count: int, seconds: float, questions: str, model: str, still: bool) -> dict[str, Any]:
+def measure(count: int, seconds: float, questions: str, model: str, still: bool,
+            reuse: bool = False) -> dict[str, Any]:
     """Run one model with `count` views in this process.
 
     Returns:
@@ -83,11 +89,12 @@ def measure(count: int, seconds: float, questions: str, model: str, still: bool)
     from ...ros.diagnostics import rss_mb
 
     book = QuestionBook.load(questions_path(questions))
-    asked = [replace(one, ask="on_change") if still else one for one in book]
+    asked = [replace(one, ask="on_change") if reuse else one for one in book]
     names = [f"view_{number}" for number in range(count)]
     views = [View(name, f"/{name}/image") for name in names]
     taken = _Taken()
     runtime = Runtime(lambda: Engine.load(model), QuestionBook(asked, views=views),
+                      settings=RuntimeSettings(reuse=ReuseSettings(PIXELS if reuse else "off")),
                       on_decision=taken.take, head_paths=[resources.share_file("heads")])
     cameras = [_DeskCamera(number, view, count, still) for number, view in enumerate(views)]
     runtime.start()
@@ -160,7 +167,7 @@ class _DeskCamera:
         world = World(seed, Script.demo(seed))
         times = np.arange(round(CLIP_S * FPS)) / FPS + 4.0
         if still:
-            times = np.full(8, 6.0)
+            times = 6.0 + np.arange(8) / 1000
         self._images = [world.render(float(t), *SIZE) for t in times]
         self.view = view
         self.phase_s = seed / count / FPS
