@@ -428,7 +428,8 @@ def asked(questions: str, heads: Sequence[Head]) -> list[Question]:
 
     All are asked about every group: what reuse saves is not mixed with what other settings save.
     """
-    plain = {"ask": "always", "when": None, "needs": None, "min_evidence_s": 0.0, "head": None}
+    plain = {"ask": "always", "when": None, "needs": None, "min_evidence_s": 0.0, "head": None,
+             "depth": None, "unsure": ""}  # fmt: skip
     found = [replace(question, tier="vlm", **plain) for question in desk_questions(questions)]
     more = []
     for question in found:
