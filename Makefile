@@ -31,7 +31,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONSAFEPATH := 1
 
 # Folders are listed too: their time changes when a file is added or removed.
-SOURCES := $(shell find vlm_decisions msg srv launch config heads cmake -not -name '*.pyc' \
+SOURCES := $(shell find vlm_decisions action msg srv launch config heads cmake -not -name '*.pyc' \
 	-not -name __pycache__ -not -name .gitkeep) \
 	CMakeLists.txt package.xml setup.py pyproject.toml README.md
 

@@ -75,3 +75,22 @@ class FakeModel:
 
     def stream(self, window_groups: int = 8, mode: str = "stream") -> FakeStream:
         return FakeStream(self, window_groups)
+
+
+class ScriptedModel(FakeModel):
+    """Says yes to the questions whose text is in `true`, no to all others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.true: set[str] = set()
+
+    def stream(self, window_groups: int = 8, mode: str = "stream") -> FakeStream:
+        return ScriptedStream(self, window_groups)
+
+
+class ScriptedStream(FakeStream):
+    """Answers as its model's script says."""
+
+    def ask(self, queries):
+        return [SimpleNamespace(depth=4, logits=np.array(
+            [4.0, 0.0] if query.text in self.engine.true else [0.0, 4.0])) for query in queries]

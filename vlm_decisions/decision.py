@@ -148,5 +148,19 @@ def label_name(question_id: str, label: str) -> str:
     return f"{question_id}[{label}]"
 
 
+def probability(decision: Decision, label: str = "") -> float:
+    """Return the probability of the answer given, or of that on `label`; a message will do too.
+
+    1 - p for no; NaN for unknown and uncertain. Raises ValueError for a label that is not there.
+    """
+    answer, p = decision.answer, decision.p
+    if label:
+        at = list(decision.options).index(label)
+        answer, p = decision.answers[at], decision.probabilities[at]
+    elif decision.options:
+        return math.nan if answer in (UNKNOWN, UNCERTAIN) else p
+    return {YES: p, NO: 1.0 - p}.get(answer, math.nan)
+
+
 def _finite(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None

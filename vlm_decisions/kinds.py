@@ -414,6 +414,11 @@ def question_of(name: str) -> str:
     return name.partition("[")[0]
 
 
+def label_of(name: str) -> str:
+    """Return the label that a name is of: `cup` for `on_desk[cup]`, nothing for `on_desk`."""
+    return name.partition("[")[2].removesuffix("]")
+
+
 def names_of(questions: Mapping[str, QuestionLike]) -> dict[str, tuple[str, ...]]:
     """Return every name that an answer has, with the answers possible; the camera's health too."""
     found: dict[str, tuple[str, ...]] = {}

@@ -46,7 +46,7 @@ def read_imports():
     paths = {}
     for path in root.rglob("*.py"):
         parts = (PACKAGE, *path.relative_to(root).with_suffix("").parts)
-        if parts[1] not in ("msg", "srv"):
+        if parts[1] not in ("action", "msg", "srv"):
             paths[".".join(parts).removesuffix(".__init__")] = path
     inner, outer = defaultdict(set), defaultdict(set)
     for module, path in paths.items():

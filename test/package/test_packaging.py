@@ -26,6 +26,7 @@ ROS_PREFIX = Path(sys.prefix)
 VERSION = f"python{sys.version_info.major}.{sys.version_info.minor}"
 MESSAGES = ["Decision", "Event", "Question", "QuestionArray"]
 SERVICES = ["AddQuestion", "Ask", "ListQuestions", "RemoveQuestion", "SaveQuestions"]
+ACTIONS = ["WaitFor"]
 BUILD_S = 900.0  # longest time for one build on a busy machine
 PROGRAMS = [
     "decision_node",
@@ -173,14 +174,15 @@ def test_interfaces_are_there_for_ros2_interface_show(door, source):
     index = door.prefix / "share" / "ament_index" / "resource_index"
     assert (index / "packages" / "vlm_decisions").is_file()
     listed = (index / "rosidl_interfaces" / "vlm_decisions").read_text().split()
-    for kind, names in (("msg", MESSAGES), ("srv", SERVICES)):
+    for kind, names in (("msg", MESSAGES), ("srv", SERVICES), ("action", ACTIONS)):
         for name in names:
             assert f"{kind}/{name}.{kind}" in listed
             shown = (door.share / kind / f"{name}.{kind}").read_text()
             assert shown == (source / kind / f"{name}.{kind}").read_text()
-    assert {line for line in listed if line.endswith((".msg", ".srv"))} == {
+    assert {line for line in listed if line.endswith((".msg", ".srv", ".action"))} == {
         *(f"msg/{name}.msg" for name in MESSAGES),
         *(f"srv/{name}.srv" for name in SERVICES),
+        *(f"action/{name}.action" for name in ACTIONS),
     }
 
 
@@ -258,7 +260,8 @@ def fields_of(text: str) -> list[tuple[str, bool]]:
     return found
 
 
-@pytest.mark.parametrize("path", [*ROOT.glob("msg/*.msg"), *ROOT.glob("srv/*.srv")], ids=str)
+@pytest.mark.parametrize("path", [*ROOT.glob("msg/*.msg"), *ROOT.glob("srv/*.srv"),
+                                  *ROOT.glob("action/*.action")], ids=str)
 def test_every_field_is_commented(path):
     """A reader of `ros2 interface show` learns unit and meaning of every field."""
     unexplained = [line for line, explained in fields_of(path.read_text()) if not explained]

@@ -12,16 +12,16 @@ import pytest
 py_trees = pytest.importorskip("py_trees", reason="py_trees is not installed")
 pytest.importorskip("rclpy", reason="rclpy is not installed")
 
-import numpy as np
-from fake_model import FakeModel, FakeStream
+from fake_model import ScriptedModel
 from py_trees.common import Status
 from rclpy.qos import QoSDurabilityPolicy, QoSProfile
 from ros_peer import plain_node, system
 from std_msgs.msg import String
 from waiting import wait_for
 
+from vlm_decisions.decision import probability
 from vlm_decisions.msg import Decision
-from vlm_decisions.ros.behaviours import AnswerIs, AskOnce, DecisionToBlackboard, probability
+from vlm_decisions.ros.behaviours import AnswerIs, AskOnce, DecisionToBlackboard
 from vlm_decisions.ros.convert import ns_to_time
 
 LATCHED = QoSProfile(depth=1, durability=QoSDurabilityPolicy.TRANSIENT_LOCAL)
@@ -31,23 +31,6 @@ QUESTIONS = """
 - {id: holding_cup, text: "Is the person holding a cup?", ema: 1.0}
 - {id: approaching, text: "Is the person approaching?", ema: 1.0}
 """
-
-
-class Scripted(FakeModel):
-    """Says yes to the questions whose text is in `true`."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.true: set[str] = set()
-
-    def stream(self, window_groups: int = 8, mode: str = "stream"):
-        return ScriptedStream(self, window_groups)
-
-
-class ScriptedStream(FakeStream):
-    def ask(self, queries):
-        return [SimpleNamespace(depth=4, logits=np.array(
-            [4.0, 0.0] if q.text in self.engine.true else [0.0, 4.0])) for q in queries]
 
 
 @pytest.fixture
@@ -194,7 +177,7 @@ def test_setup_without_a_node_says_what_is_missing():
 
 
 def test_asking_once_over_the_service(tmp_path):
-    model = Scripted()
+    model = ScriptedModel()
     model.true = {"Is the door open?"}
     with system(tmp_path, questions=QUESTIONS, fake=model) as s:
         s.peer.start_camera()
@@ -235,7 +218,7 @@ def test_the_example_tree_reacts_to_the_desk(tmp_path):
     desk_tree = example()
     person, cup = "Is a person present?", "Is there a cup?"
     holding, approaching = "Is the person holding a cup?", "Is the person approaching?"
-    model = Scripted()
+    model = ScriptedModel()
     said: list[str] = []
     with system(tmp_path, questions=QUESTIONS, fake=model) as s:
         s.peer.create_subscription(String, "robot_says", lambda m: said.append(m.data), 10)

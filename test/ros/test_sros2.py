@@ -13,6 +13,11 @@ KINDS = {"topics": ("topic", {"publish", "subscribe"}),
          "actions": ("action", {"call", "execute"})}
 PUBLISH, SUBSCRIBE, REPLY = ("topics", "publish"), ("topics", "subscribe"), ("services", "reply")
 
+#: What sros2 makes of an action that is executed.
+PARTS = {("actions", "execute"): [
+    *((REPLY, f"/_action/{part}") for part in ("send_goal", "get_result", "cancel_goal")),
+    *((PUBLISH, f"/_action/{part}") for part in ("feedback", "status"))]}
+
 
 def profile():
     """Return the one profile of the policy, after the rules of sros2's policy.xsd (0.2.0)."""
@@ -45,7 +50,9 @@ def allowed():
                 name = f"/{name}"
             for direction, value in rules.attrib.items():
                 assert value == "ALLOW"
-                names.setdefault((rules.tag, direction), []).append(name)
+                where = rules.tag, direction
+                for found, part in PARTS.get(where, [(where, "")]):
+                    names.setdefault(found, []).append(name + part)
     return names
 
 

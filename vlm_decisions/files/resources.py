@@ -22,7 +22,9 @@ def package_dir() -> Path:
 
 
 def share_dir(start: Path | None = None) -> Path:
-    """Return the folder that holds ``config/``, ``heads/``, ``launch/``, ``msg/`` and ``srv/``.
+    """Return the folder that holds the package's files that are no Python.
+
+    These are ``action/``, ``config/``, ``heads/``, ``launch/``, ``msg/`` and ``srv/``.
 
     ``start`` is the Python package's folder; only tests give it. Raises ResourceError that names
     the folders searched if there is none.

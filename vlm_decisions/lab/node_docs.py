@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import rclpy
+from rclpy.action import get_action_server_names_and_types_by_node
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 from rclpy.qos import DurabilityPolicy, ReliabilityPolicy
@@ -32,8 +33,9 @@ This page is written by `make docs` from the declarations in the code; do not ed
 `ros2 param describe` and `ros2 interface show` tell the same on a running system.
 """
 #: What every rclpy node has; nobody needs to read of it here.
-COMMON = re.compile(r"/(rosout|parameter_events|decision_node/transition_event)$|/decision_node/("
-                    "get_|set_parameters|list_parameters|describe_parameters|change_state)")
+COMMON = re.compile(r"/(rosout|parameter_events|decision_node/transition_event)$|/_action/|"
+                    "/decision_node/(get_|set_parameters|list_parameters|describe_parameters|"
+                    "change_state)")
 EXAMPLE = "person"
 WAIT_S = 10.0
 
@@ -56,8 +58,8 @@ def page() -> str:
     for module in (sim_camera, replay_camera, viewer):
         name = module.__name__.rpartition(".")[2]
         parts += [f"## {name}\n", _text(module.__doc__), *_parameters(module.SPECS)]
-    parts += ["## Messages and services\n"]
-    for kind in ("msg", "srv"):
+    parts += ["## Messages, services and actions\n"]
+    for kind in ("msg", "srv", "action"):
         for path in sorted(resources.share_file(kind).glob(f"*.{kind}")):
             parts += [f"### {kind}/{path.name}\n", f"```\n{path.read_text().strip()}\n```\n"]
     return "\n".join(parts).rstrip() + "\n"
@@ -111,6 +113,10 @@ def _graph(found: Node) -> Iterator[str]:
     services = _named(found.get_service_names_and_types_by_node(name, namespace))
     yield _table(("service", "type", "what"), [
         (f"`{_shown(service)}`", f"`{kind}`", _first_comment(kind)) for service, kind in services])
+    yield "### Actions\n"
+    actions = _named(get_action_server_names_and_types_by_node(found, name, namespace))
+    yield _table(("action", "type", "what"), [
+        (f"`{_shown(action)}`", f"`{kind}`", _first_comment(kind)) for action, kind in actions])
 
 
 def _named(pairs: Iterable[tuple[str, list[str]]]) -> list[tuple[str, str]]:
@@ -136,8 +142,9 @@ def _told(text: str) -> dict[str, str]:
 
 
 def _first_comment(kind: str) -> str:
-    """Return the first line of a service's file."""
-    path = resources.share_file("srv", f"{kind.rpartition('/')[2]}.srv")
+    """Return the first line of a service's or an action's file."""
+    _, folder, name = kind.split("/")
+    path = resources.share_file(folder, f"{name}.{folder}")
     return path.read_text().partition("\n")[0].removeprefix("# ")
 
 

@@ -17,11 +17,14 @@ from typing import Any
 
 import py_trees
 from py_trees.common import Access, Status
+from rclpy.action import ActionClient
 from rclpy.node import Node
 from rclpy.qos import QoSDurabilityPolicy, QoSProfile, QoSReliabilityPolicy
 from rclpy.time import Time
 
-from vlm_decisions.decision import label_name
+from vlm_decisions.action import WaitFor
+from vlm_decisions.conditions import ConditionError, parse_condition
+from vlm_decisions.decision import label_name, probability
 from vlm_decisions.kinds import KindError, kind_of, plain_kind
 from vlm_decisions.msg import Decision
 from vlm_decisions.questions import Question
@@ -113,9 +116,8 @@ class AnswerIs(py_trees.behaviour.Behaviour):
                     f"{name}: it has no label '{self.label}' (its labels: "
                     f"{', '.join(msg.options) if msg.answers else 'none'})")
                 return Status.FAILURE
-            at = msg.options.index(self.label)
-            name, answer = label_name(name, self.label), msg.answers[at]
-            p = _of_answer(answer, msg.probabilities[at])
+            name, answer = label_name(name, self.label), msg.answers[msg.options.index(self.label)]
+            p = probability(msg, self.label)
         self.feedback_message = f"{name}: {answer} ({p:.2f})"
         likely = self.min_p == 0.0 or p >= self.min_p
         return Status.SUCCESS if answer in self.answers and likely else Status.FAILURE
@@ -268,15 +270,123 @@ class AskOnce(py_trees.behaviour.Behaviour):
         self._future = None
 
 
-def probability(msg: Decision) -> float:
-    """Return the probability of the answer given: 1 - p for no; nan for unknown, uncertain."""
-    if msg.options and msg.answer not in (Decision.UNKNOWN, Decision.UNCERTAIN):
-        return msg.p
-    return _of_answer(msg.answer, msg.p)
+class _Wait:
+    """One goal of `WaitUntil` on its way. All but `drop` happens in the executor's thread."""
+
+    def __init__(self) -> None:
+        self.is_sent = self._is_dropped = False
+        self.result: WaitFor.Result | None = None
+        self._handle: Any = None
+
+    def accepted(self, handle: Any) -> None:
+        """Take the goal's handle, and ask for the result."""
+        self._handle = handle
+        if self._is_dropped:
+            handle.cancel_goal_async()
+        else:
+            handle.get_result_async().add_done_callback(self._ended)
+
+    def drop(self) -> None:
+        """Cancel the goal, as soon as there is one."""
+        self._is_dropped = True
+        if self._handle is not None:
+            self._handle.cancel_goal_async()
+
+    def _ended(self, future: Any) -> None:
+        self.result = future.result().result
 
 
-def _of_answer(answer: str, p_yes: float) -> float:
-    return {Decision.YES: p_yes, Decision.NO: 1.0 - p_yes}.get(answer, math.nan)
+class WaitUntil(py_trees.behaviour.Behaviour):
+    """Action: wait until a condition over several answers has held for `for_s` seconds.
+
+    The node itself watches (its action ``~/wait_for``), so that a tree that ticks slowly misses
+    nothing. RUNNING until then; SUCCESS when it has held; FAILURE when it has not within
+    `timeout_s` (0: no limit), when it cannot hold any more, or when the node is gone;
+    `feedback_message` says which. `result` holds the action's result. An interrupted wait is
+    cancelled. `view`: whose answers count, where a question is asked of several.
+    """
+
+    def __init__(
+        self, name: str, condition: str, *, for_s: float = 0.0, timeout_s: float = 0.0,
+        view: str = "", server: str = SERVER,
+    ) -> None:
+        """Raises ValueError for settings that make no sense."""  # noqa: D401
+        super().__init__(name)
+        try:
+            parse_condition(condition)
+        except ConditionError as error:
+            raise ValueError(f"condition: {error}") from error
+        for what, value in (("for_s", for_s), ("timeout_s", timeout_s)):
+            if not 0.0 <= value < math.inf:
+                raise ValueError(f"{what} must be seconds from 0 on, not {value!r}")
+        self.condition, self.server = condition, server
+        self.for_s, self.timeout_s, self.view = for_s, timeout_s, view
+        self.result: WaitFor.Result | None = None
+        self._node: Node | None = None
+        self._client: ActionClient | None = None
+        self._guard: Any = None
+        self._wait: _Wait | None = None
+
+    def setup(self, **kwargs: Any) -> None:
+        """Make the action client. Raises KeyError without `node`."""
+        self._node = _node(self, kwargs)
+        self._client = ActionClient(self._node, WaitFor, f"{self.server}/wait_for")
+        # rclpy can lose a reply that comes while another thread still sends the request.
+        self._guard = self._node.create_guard_condition(self._send)
+
+    def initialise(self) -> None:
+        """Wait anew."""
+        self.result = self._wait = None
+        self._end = time.monotonic() + self.timeout_s if self.timeout_s else math.inf
+
+    def update(self) -> Status:
+        """Send the goal once the action is there, then wait for its end."""
+        there = self._client.server_is_ready()
+        if self._wait is None and there:
+            self._wait = _Wait()
+            self._guard.trigger()
+            self.feedback_message = f"{self.condition}: asked"
+        elif self._wait is None:
+            self.feedback_message = f"waiting for {self.server}/wait_for"
+            if time.monotonic() > self._end:
+                self.feedback_message = f"{self.server}/wait_for is not there"
+                return Status.FAILURE
+        elif self._wait.result is not None:
+            self.result = self._wait.result
+            self.feedback_message = self.result.message
+            return Status.SUCCESS if self.result.success else Status.FAILURE
+        elif not there:
+            self.feedback_message = f"{self.server}/wait_for is gone"
+            return Status.FAILURE
+        return Status.RUNNING
+
+    def terminate(self, new_status: Status) -> None:
+        """Cancel a wait that is interrupted."""
+        if new_status == Status.INVALID and self._wait is not None and self.result is None:
+            self._wait.drop()
+
+    def shutdown(self) -> None:
+        """Remove the client."""
+        if self._client is not None:
+            self._node.destroy_guard_condition(self._guard)
+            self._client.destroy()
+            self._client = None
+
+    def _send(self) -> None:
+        wait = self._wait
+        if wait is None or wait.is_sent:
+            return
+        wait.is_sent = True
+        goal = WaitFor.Goal(condition=self.condition, view=self.view, for_s=float(self.for_s),
+                            timeout_s=float(self.timeout_s))
+        self._client.send_goal_async(goal, feedback_callback=self._told).add_done_callback(
+            lambda sent: wait.accepted(sent.result()))
+
+    def _told(self, msg: Any) -> None:
+        told = msg.feedback
+        answers = ", ".join(f"{name} {answer}" for name, answer in zip(told.names, told.answers))
+        held = f", held for {told.held_s:.1f} s" if told.holds else ""
+        self.feedback_message = f"{self.condition}: {answers}{held}"
 
 
 def _check(question: str, answers: Sequence[str], max_age_s: float, when_lapsed: Status) -> None:

@@ -38,6 +38,11 @@ Services, each replying ``success`` and a ``message`` that says what was wrong o
 - ``~/ask``: one question about now, not smoothed and not added to the standing ones.
 - ``~/add_view``, ``~/remove_view``
 
+Action:
+
+- ``~/wait_for`` (vlm_decisions/WaitFor): ends when a condition over the answers has held for a
+  time; hundreds may wait at once.
+
 Parameters read when the node configures (``ros2 param describe`` tells units and ranges):
 ``model``, ``heads_dir``, ``questions_file``, ``views_file``, ``image_transport``, ``reliability``,
 ``stamp_source``, ``mode``, ``sample_hz`` (Hz), ``window_groups``, ``queue_groups``, ``max_age_s``
@@ -90,6 +95,7 @@ from .scope import Scope
 from .services import QuestionServices, Refused
 from .session import ConfigureError, EngineFactory, Session
 from .subscription import message_type
+from .wait_server import WaitServer
 
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
 
@@ -142,6 +148,7 @@ class DecisionNode(ParameterRules, LifecycleNode):
                                    lambda question: self._need().apply(question))
         self._outlets = Outlets(self)
         self._question_services = QuestionServices(self, self)
+        self._waits = WaitServer(self, self)
         self._diagnostics = Diagnostics(self.get_fully_qualified_name(),
                                         self.resolve_topic_name("image"))
         self._diagnostics_pub = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
@@ -162,6 +169,7 @@ class DecisionNode(ParameterRules, LifecycleNode):
         self._closing = True
         session, cameras = self._session, self._cameras
         self._question_services.close()
+        self._waits.end_all("the node is shutting down")
         if session is not None:
             if cameras is not None:
                 session.runtime.reset("the node is shutting down")
@@ -183,6 +191,7 @@ class DecisionNode(ParameterRules, LifecycleNode):
                                     self._engine_factory)
             for view in self._session.runtime.views():
                 message_type(view.transport or "raw")
+            self._session.runtime.listen(self._waits.decision)
             self._session.wait_loaded(self._while_loading)
         except (ConfigureError, ParameterError) as error:
             self._failure = f"cannot configure: {error}"
@@ -262,6 +271,7 @@ class DecisionNode(ParameterRules, LifecycleNode):
         if self._cameras is not None:
             self._cameras.close()
             self._cameras = None
+            self._waits.end_all(reason)
             self._session.runtime.reset(reason)
 
     def _end_session(self, wait_s: float = STOP_S) -> None:
@@ -277,7 +287,9 @@ class DecisionNode(ParameterRules, LifecycleNode):
 
     def add_question(self, question: Question, replace: bool) -> str:
         """Add a standing question; return what was done."""
-        return self._need().add_question(question, replace)
+        said = self._need().add_question(question, replace)
+        self._waits.questions_changed()
+        return said
 
     def check_question(self, question: Question, replace: bool) -> str:
         """Return that a question could be added."""
@@ -289,7 +301,9 @@ class DecisionNode(ParameterRules, LifecycleNode):
 
     def remove_question(self, question_id: str) -> str:
         """Remove a standing question; return what was done."""
-        return self._need().remove_question(question_id)
+        said = self._need().remove_question(question_id)
+        self._waits.questions_changed()
+        return said
 
     def save_questions(self, path: str) -> str:
         """Write the standing questions; return the file written."""
@@ -302,6 +316,7 @@ class DecisionNode(ParameterRules, LifecycleNode):
         except ParameterError as error:
             raise Refused(f"view '{view.name}': {error}") from error
         said = self._need().add_view(view)
+        self._waits.questions_changed()
         if self._cameras is not None:
             self._cameras.follow()
         return said
@@ -309,16 +324,29 @@ class DecisionNode(ParameterRules, LifecycleNode):
     def remove_view(self, name: str) -> str:
         """Remove a view; return what was done."""
         said = self._need().remove_view(name)
+        self._waits.questions_changed()
         if self._cameras is not None:
             self._cameras.follow()
         return said
 
     def ask(self, question: Question, timeout_s: float) -> list[Decision]:
         """Answer a question about now, of each view that it is of; blocks its caller."""
+        return self._need_active().ask(question, timeout_s)
+
+    def watched(self) -> tuple[Sequence[Question], Sequence[View]]:
+        """Return the questions that are answered now, and the views."""
+        session = self._need_active()
+        return session.questions(), session.runtime.views()
+
+    def newest(self, view: str) -> dict[str, Decision]:
+        """Return a view's newest decisions by question id."""
+        return self._outlets.latest(view)
+
+    def _need_active(self) -> Session:
         session = self._need()
         if self._cameras is None:
             raise Refused("the node is not active")
-        return session.ask(question, timeout_s)
+        return session
 
     def _need(self) -> Session:
         if self._session is None:

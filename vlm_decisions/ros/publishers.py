@@ -86,6 +86,12 @@ class Outlets:
             outlets = self._views.get(view)
             return dict(outlets.latest) if outlets else {}
 
+    def forget(self, question_id: str) -> None:
+        """Forget the last decisions on a question that asks something else now."""
+        with self._lock:
+            for outlets in self._views.values():
+                outlets.latest.pop(question_id, None)
+
     def decision(self, decision: Decision) -> None:
         """Publish a decision, from any thread; one on a question without a topic is dropped."""
         msg = decision_to_msg(decision)

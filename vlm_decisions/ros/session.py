@@ -221,8 +221,11 @@ class Session:
 
     def _replace(self, question: Question) -> str:
         changes = {name: getattr(question, name) for name in question.__dataclass_fields__}
+        old = self.find(question.id)
         self.runtime.replace_question(question.id, **changes)
         self._offer(question)
+        if not question.asks_the_same(old):
+            self._outlets.forget(question.id)
         return self._changed()
 
     def _announce(self) -> None:

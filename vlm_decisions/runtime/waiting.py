@@ -1,0 +1,176 @@
+"""Waits for conditions over answers: how long each has held, and whether that is long enough.
+
+Decisions push every wait on; nothing here has a thread or looks at a clock.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ..conditions import Condition, ConditionError, parse_condition
+from ..decision import UNKNOWN, Decision, probability
+from ..frames import NS
+from ..kinds import label_of, question_of
+from ..questions import Question
+
+
+class WaitError(ValueError):
+    """A wait that makes no sense; the message says what would."""
+
+
+@dataclass(frozen=True)
+class WaitState:
+    """How a wait stands: for people and for feedback.
+
+    `held_s`: seconds of frame time that the condition has held. `answers`, `p`: of each name of the
+    condition the present answer and its own probability (NaN where unknown or uncertain). `end_ns`:
+    frame time of the oldest evidence among them, 0 where there is none.
+    """
+
+    holds: bool
+    held_s: float
+    names: tuple[str, ...]
+    answers: tuple[str, ...]
+    p: tuple[float, ...]
+    end_ns: int
+
+    def __str__(self) -> str:
+        """Return the answers, as `person yes, activity unknown`."""
+        return ", ".join(f"{name} {answer}" for name, answer in zip(self.names, self.answers))
+
+
+class Wait:
+    """One condition and since when it has held. Not thread-safe.
+
+    `views`: by id of a question or of the camera's health, the view whose answers count.
+
+    The hold is counted in frame time, from the evidence that made the condition true to the newest
+    evidence on any of its questions. An answer that leaves the condition open (unknown, uncertain)
+    breaks it, and so does frame time that goes backwards. The camera's health is published where it
+    changes only: in a condition without a question, frame time goes on with every decision.
+    """
+
+    def __init__(
+        self, condition: str, for_s: float, questions: Mapping[str, Question],
+        views: Sequence[str] = ("",), view: str = "",
+    ) -> None:
+        """Read the condition. Raises WaitError, also where it names what there is not.
+
+        `questions`, `views`: those standing, by id and by name. `view`: whose answers count where a
+        question is asked of several.
+        """
+        if not (math.isfinite(for_s) and for_s >= 0.0):
+            raise WaitError(f"for_s must be seconds from 0 on, not {for_s:g}")
+        try:
+            self.condition: Condition = parse_condition(condition)
+        except ConditionError as error:
+            raise WaitError(f"condition: {error}") from error
+        self.for_s, self._view = for_s, view
+        self.views = self._resolved(questions, views)
+        self._asked = {name: questions[name] for name in self.views if name in questions}
+        self._answers: dict[str, str] = {}
+        self._began_ns: int | None = None
+        self._now_ns = 0
+        self._newest_ns: dict[str, int] = {}
+
+    def follow(self, questions: Mapping[str, Question], views: Sequence[str] = ("",)) -> str:
+        """Take note that questions or views changed; return why it cannot end any more, or nothing.
+
+        What was answered to a question that asks something else now counts no longer.
+        """
+        try:
+            resolved = self._resolved(questions, views)
+        except WaitError as error:
+            return str(error)
+        for name, view in resolved.items():
+            same = name not in questions or questions[name].asks_the_same(self._asked[name])
+            if not same or view != self.views[name]:
+                self._forget(name)
+        self.views = resolved
+        self._asked = {name: questions[name] for name in self._asked}
+        self._judge()
+        return ""
+
+    def _resolved(self, questions: Mapping[str, Question], views: Sequence[str]) -> dict[str, str]:
+        """Return by id the view whose answers count. Raises WaitError."""
+        try:
+            self.condition.check(questions)
+        except ConditionError as error:
+            raise WaitError(f"condition: {error}") from error
+        if self._view and self._view not in views:
+            there = ", ".join(filter(None, views)) or "one, without a name"
+            raise WaitError(f"there is no view '{self._view}' (there are: {there})")
+        found = {}
+        for name in self.condition.questions:
+            of = [view for view in views if name not in questions or questions[name].is_of(view)]
+            if self._view in of:
+                of = [self._view]
+            if len(of) != 1:
+                raise WaitError(f"'{name}' is answered of several views, name one: {', '.join(of)}")
+            found[name] = of[0]
+        return found
+
+    def begin(self, latest: Mapping[str, Decision]) -> bool:
+        """Take the newest decisions; return whether it has held long enough already."""
+        for name in self.condition.questions:
+            if name in latest:
+                self._take(latest[name])
+        return self._judge()
+
+    def update(self, decision: Decision) -> bool:
+        """Take a decision; return whether the condition has held long enough."""
+        name = decision.question_id
+        if name in self.views and decision.view == self.views[name]:
+            self._take(decision)
+        elif self._asked or decision.answer == UNKNOWN:
+            return False
+        else:
+            self._pass(decision)
+        return self._judge()
+
+    def state(self, latest: Mapping[str, Decision]) -> WaitState:
+        """Return how it stands; `latest`: the newest decisions, for probabilities and age."""
+        names = self.condition.names
+        found = [latest.get(question_of(name)) for name in names]
+        ends = [one.t_end_ns for one in found if one is not None and one.answer != UNKNOWN]
+        began_ns = self._began_ns
+        return WaitState(
+            holds=began_ns is not None,
+            held_s=0.0 if began_ns is None else (self._now_ns - began_ns) / NS,
+            names=names,
+            answers=tuple(self._answers.get(name, UNKNOWN) for name in names),
+            p=tuple(math.nan if one is None or one.answer == UNKNOWN
+                    else probability(one, label_of(name)) for name, one in zip(names, found)),
+            end_ns=min(ends, default=0),
+        )
+
+    def _take(self, decision: Decision) -> None:
+        if decision.answer == UNKNOWN:  # there may be no frames: frame time stands still
+            self._forget(decision.question_id)
+            return
+        self._pass(decision)
+        self._answers |= decision.by_name
+
+    def _forget(self, question_id: str) -> None:
+        for name in [name for name in self._answers if question_of(name) == question_id]:
+            del self._answers[name]
+
+    def _pass(self, decision: Decision) -> None:
+        """Let frame time go on; the decisions of one question come in its order."""
+        name, end_ns = decision.question_id, decision.t_end_ns
+        if end_ns < self._newest_ns.get(name, 0):
+            self._answers.clear()
+            self._newest_ns.clear()
+            self._began_ns, self._now_ns = None, 0
+        self._newest_ns[name] = end_ns
+        self._now_ns = max(self._now_ns, end_ns)
+
+    def _judge(self) -> bool:
+        if not self.condition.holds(self._answers):
+            self._began_ns = None
+            return False
+        if self._began_ns is None:
+            self._began_ns = self._now_ns
+        return self._now_ns - self._began_ns >= round(self.for_s * NS)
