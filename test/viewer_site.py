@@ -42,6 +42,7 @@ class BookSource:
         self.book = QuestionBook([Question("person", "Is a person present?")])
         self.fail: Exception | None = None
         self.watched: list[frozenset[str]] = []
+        self.corrected: list[tuple[str, str, str, int, int]] = []
         board.questions(self.book)
         board.link(True, "")
         board.system(System(state="active", model="fake", image_age_s=0.1))
@@ -73,6 +74,10 @@ class BookSource:
 
     def cost(self, question: Question) -> tuple[int, float] | None:
         return len(question.text) // 2, len(question.text) / 8
+
+    def correct(self, question_id: str, view: str, answer: str, start_ns: int, end_ns: int) -> str:
+        self.corrected.append((question_id, view, answer, start_ns, end_ns))
+        return self._act(f"kept number {len(self.corrected)}: {question_id} is {answer}")
 
     def watch(self, channels: frozenset[str]) -> None:
         self.watched.append(channels)

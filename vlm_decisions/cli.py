@@ -96,7 +96,19 @@ def _replace_what_cannot_be_shown() -> None:
 
 def _parser() -> argparse.ArgumentParser:
     from . import __version__
-    from .commands import bench, calibrate, check, demo, record, replay, run, study, train, view
+    from .commands import (
+        bench,
+        calibrate,
+        check,
+        corrections,
+        demo,
+        record,
+        replay,
+        run,
+        study,
+        train,
+        view,
+    )
     from .commands.arguments import Parser
 
     parser = Parser(
@@ -104,7 +116,8 @@ def _parser() -> argparse.ArgumentParser:
         "probabilities with ages.")
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for module in (demo, view, run, record, replay, train, calibrate, bench, check, study):
+    for module in (demo, view, run, record, replay, train, calibrate, corrections, bench, check,
+                   study):
         module.add(commands)
     return parser
 

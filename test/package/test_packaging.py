@@ -24,9 +24,9 @@ pytestmark = pytest.mark.timeout(1200)  # the first test waits for a build
 ROOT = Path(__file__).resolve().parents[2]
 ROS_PREFIX = Path(sys.prefix)
 VERSION = f"python{sys.version_info.major}.{sys.version_info.minor}"
-MESSAGES = ["Decision", "Event", "Question", "QuestionArray"]
-SERVICES = ["AddQuestion", "Ask", "ListQuestions", "RemoveQuestion", "SaveQuestions"]
-ACTIONS = ["WaitFor"]
+MESSAGES, SERVICES, ACTIONS = (
+    sorted(path.stem for path in ROOT.glob(f"{kind}/*.{kind}"))
+    for kind in ("msg", "srv", "action"))
 BUILD_S = 900.0  # longest time for one build on a busy machine
 PROGRAMS = [
     "decision_node",

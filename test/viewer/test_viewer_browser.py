@@ -142,7 +142,7 @@ def test_a_score_shows_its_levels_and_value_and_its_thresholds_are_set(viewer, p
     expect(row(page, "people").locator(".answers"), "one 1.15")
     assert row(page, "people").locator(".options li.is").inner_text() == "one 0.70"
     assert row(page, "people").locator(".spark .threshold").count() == 2
-    row(page, "people").get_by_role("button").click()
+    row(page, "people").get_by_role("button", name="Edit or remove").click()
     dialog = page.get_by_role("dialog")
     assert dialog.get_by_label("Levels, the lowest first").input_value() == "none\none\ntwo"
     expect(dialog.locator("#edit-hint"), "beyond a threshold")
@@ -171,7 +171,7 @@ def test_labels_show_which_of_them_are_so(viewer, page):
                                    probabilities=(0.9, 0.8), answers=("yes", "yes")))
     expect(row(page, "on_desk").locator(".answer"), "cup, pen")
     assert row(page, "on_desk").locator(".options li.is").count() == 2
-    row(page, "on_desk").get_by_role("button").click()
+    row(page, "on_desk").get_by_role("button", name="Edit or remove").click()
     dialog = page.get_by_role("dialog")
     expect(dialog.locator("#edit-hint"), "for each label")
     assert not dialog.get_by_label("Thresholds between the levels").is_visible()
@@ -220,7 +220,7 @@ def test_what_is_wrong_with_a_question_is_said(viewer, page, text, options, name
 def test_a_nodes_refusal_is_said_in_the_pages_words(viewer, page):
     viewer.source.fail = PageSourceError(
         "question 'person': enter must be above exit: enter is 0.6")
-    row(page, "person").get_by_role("button").click()
+    row(page, "person").get_by_role("button", name="Edit or remove").click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Yes from").fill("0.6")
     dialog.get_by_role("button", name="Save").click()
@@ -411,7 +411,7 @@ def test_the_focus_stays_where_the_work_is(viewer, page):
     for removed, next_ in (("cup", "Edit or remove: Is there a pen?"),
                            ("pen", "Edit or remove: Is a person present?"),
                            ("person", "decisions")):
-        row(page, removed).get_by_role("button").click()
+        row(page, removed).get_by_role("button", name="Edit or remove").click()
         page.get_by_role("button", name="Remove", exact=True).click()
         page.get_by_role("button", name="Remove for good").click()
         row(page, removed).wait_for(state="detached")
@@ -424,7 +424,7 @@ def test_the_focus_outlives_a_question_that_others_remove(viewer, page):
     viewer.source.book.add(Question("cup", "Is there a cup?"))
     viewer.board.questions(viewer.source.book)
     row(page, "cup").wait_for()
-    row(page, "person").get_by_role("button").focus()
+    row(page, "person").get_by_role("button", name="Edit or remove").focus()
     viewer.source.book.remove("person")
     viewer.board.questions(viewer.source.book)
     row(page, "person").wait_for(state="detached")
@@ -561,11 +561,11 @@ def test_ask_is_one_jump_away_on_a_phone(browser, viewer):
 def test_text_and_options_are_edited_in_place(viewer, page):
     viewer.source.book.add(Question("pick", "Which?", kind="choice", options=("a", "b"), ema=0.5))
     viewer.board.questions(viewer.source.book)
-    row(page, "pick").get_by_role("button").click()
+    row(page, "pick").get_by_role("button", name="Edit or remove").click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Text").fill("Which one?")
     expect(dialog, "begin anew")
-    dialog.get_by_label("Choices").fill("a\nc\nd")
+    dialog.get_by_label("Options").fill("a\nc\nd")
     dialog.get_by_role("button", name="Save").click()
     expect(row(page, "pick"), "Which one?")
     question = viewer.source.book.get("pick")
@@ -576,7 +576,7 @@ def test_text_and_options_are_edited_in_place(viewer, page):
 def test_another_text_for_a_head_is_warned_of(viewer, page):
     viewer.board.decision(decision("person", tier=1))
     expect(row(page, "person").locator(".tier"), "head")
-    row(page, "person").get_by_role("button").click()
+    row(page, "person").get_by_role("button", name="Edit or remove").click()
     assert page.locator("#edit-anew").is_hidden()
     page.get_by_role("dialog").get_by_label("Text").fill("Is it raining?")
     expect(page.get_by_role("dialog"), "A head answers this question, and does not read its text")
@@ -590,7 +590,7 @@ def test_the_picture_stays_in_sight_on_a_phone(browser, viewer):
         wait_for(lambda: viewer.source.watched[-1:] == [{OVERLAY}], 30)
         viewer.pictures.put(OVERLAY, picture(90, (480, 640)))
         page.locator("#frame[data-empty=no]").wait_for()
-        button = row(page, "q15").get_by_role("button")
+        button = row(page, "q15").get_by_role("button", name="Edit or remove")
         button.focus()
         frame, box = page.locator("#frame").bounding_box(), button.bounding_box()
         assert 0 <= frame["y"] < 30 and frame["height"] < 300
@@ -603,7 +603,7 @@ def test_thresholds_are_dragged_on_what_was_seen(viewer, page):
         viewer.board.decision(decision("person", "yes" if p > 0.5 else "no", p))
         expect(row(page, "person").locator(".value"), f"{p:.2f}")
         page.wait_for_timeout(600)
-    row(page, "person").get_by_role("button").click()
+    row(page, "person").get_by_role("button", name="Edit or remove").click()
     dialog = page.get_by_role("dialog")
     expect(dialog, "would have changed 4 times.")
     enter = dialog.get_by_role("slider", name="Threshold for yes")
@@ -628,7 +628,7 @@ def test_lines_to_use_a_question_elsewhere(browser, viewer):
                                     rate_hz=2.0))
     viewer.board.questions(viewer.source.book)
     with page_of(browser, viewer.port, permissions=["clipboard-read", "clipboard-write"]) as page:
-        row(page, "pick").get_by_role("button").click()
+        row(page, "pick").get_by_role("button", name="Edit or remove").click()
         dialog = page.get_by_role("dialog")
         dialog.get_by_text("Use it elsewhere").click()
         dialog.get_by_role("button", name="Copy: Its decisions").click()
@@ -719,7 +719,7 @@ def test_axe_finds_nothing_in_any_state(browser, viewer, width, scheme):
         page.get_by_text("Timeline").click()
         page.locator("#bands li").nth(1).wait_for()
         look("timeline")
-        row(page, "person").get_by_role("button").click()
+        row(page, "person").get_by_role("button", name="Edit or remove").click()
         page.get_by_text("Use it elsewhere").click()
         look("dialog")
         page.keyboard.press("Escape")
@@ -864,3 +864,41 @@ def serves(port):
         return urlopen(f"http://127.0.0.1:{port}/api/state", timeout=2).status == 200
     except OSError:
         return False
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+def test_an_answer_is_corrected_by_a_press_and_by_the_keyboard(browser, viewer, width):
+    with page_of(browser, viewer.port, width=width) as page:
+        viewer.board.decision(decision("person", "yes", t_end_ns=9_000_000_000))
+        wrong = row(page, "person").get_by_role("button", name="It is no: Is a person present?")
+        wrong.click()
+        expect(row(page, "person").locator(".reason"), "kept number 1: person is no")
+        expect(page.locator("#said"), "kept number 1")
+        right = row(page, "person").get_by_role("button", name="It is yes: Is a person present?")
+        right.focus()
+        page.keyboard.press("Enter")
+        wait_for(lambda: len(viewer.source.corrected) == 2)
+        wrong.hover()
+        page.mouse.down()
+        page.wait_for_timeout(800)  # held down: a span
+        page.mouse.up()
+        wait_for(lambda: len(viewer.source.corrected) == 3)
+        right.hover()
+        page.mouse.down()
+        page.mouse.move(2, 2)  # thought better of it
+        page.mouse.up()
+        viewer.source.fail = PageSourceError("set the parameter learn_dir")
+        wrong.click()
+        expect(row(page, "person").locator(".reason"), "set the parameter learn_dir")
+        page.faults.clear()  # the browser's own word on the refusal
+    now, by_key, held = viewer.source.corrected[:3]
+    assert now[1:] == ("", "no", 0, 0) and by_key[1:] == ("", "yes", 0, 0)
+    assert held[4] == 9_000_000_000 and 0.7e9 < held[4] - held[3] < 60e9
+
+
+def test_only_a_yes_or_no_has_buttons_for_it(viewer, page):
+    viewer.source.book.add(Question("pick", "Which?", kind="choice", options=("a", "b")))
+    viewer.board.questions(viewer.source.book)
+    expect(row(page, "pick").locator(".text"), "Which?")
+    assert row(page, "pick").get_by_role("button").count() == 1
+    assert row(page, "person").get_by_role("button").count() == 3

@@ -329,3 +329,32 @@ def test_the_url_is_one_that_works_here(host, url, open_):
     server = Server(host=host, port=0)
     assert server.url == f"{url}{server.port}" and server.is_open == open_
     server.stop()
+
+
+def test_an_answer_is_corrected_now_or_for_as_long_as_it_was_held(viewer):
+    source = viewer.source
+    source.corrected.clear()
+    viewer.board.decision(decision("person", "yes", t_end_ns=9_000_000_000))
+    status, reply = viewer.call("POST", "/api/corrections/person", {"answer": "no"})
+    assert (status, reply) == (201, {"message": "kept number 1: person is no"})
+    viewer.call("POST", "/api/corrections/person", {"answer": "no", "held_s": 2.5})
+    assert source.corrected == [("person", "", "no", 0, 0),
+                                ("person", "", "no", 6_500_000_000, 9_000_000_000)]
+    for path, body, why in (
+            ("nobody", {"answer": "no"}, "no question 'nobody'"),
+            ("person", {}, "answer must be"), ("person", {"answer": 1}, "answer must be"),
+            ("person", {"answer": "no", "held_s": -1}, "held_s must be seconds"),
+            ("person", {"answer": "no", "text": "x"}, "text")):
+        status, reply = viewer.call("POST", f"/api/corrections/{path}", body)
+        assert status == 400 and why in reply["error"]
+    source.fail = PageSourceError("set the parameter learn_dir")
+    status, reply = viewer.call("POST", "/api/corrections/person", {"answer": "no"})
+    assert (status, reply["error"]) == (400, "set the parameter learn_dir")
+
+
+def test_the_question_of_a_view_is_corrected_of_that_view(viewer):
+    viewer.source.corrected.clear()
+    viewer.board.questions(viewer.source.book, ("front", "door"))
+    assert viewer.call("POST", "/api/corrections/door/person", {"answer": "no"})[0] == 201
+    assert viewer.source.corrected == [("person", "door", "no", 0, 0)]
+    viewer.board.questions(viewer.source.book)

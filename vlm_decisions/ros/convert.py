@@ -11,6 +11,7 @@ from builtin_interfaces.msg import Time
 from sensor_msgs.msg import Image
 from std_msgs.msg import Header
 
+from vlm_decisions.msg import Correction as CorrectionMsg
 from vlm_decisions.msg import Decision as DecisionMsg
 from vlm_decisions.msg import Event as EventMsg
 from vlm_decisions.msg import Question as QuestionMsg
@@ -19,6 +20,7 @@ from vlm_decisions.msg import View as ViewMsg
 
 from ..decision import Decision
 from ..events import Event
+from ..learn.corrections import Correction
 from ..questions import AUTO, Question
 from ..views import View
 
@@ -50,6 +52,15 @@ def ns_to_time(stamp_ns: int) -> Time:
         raise ValueError(f"{stamp_ns} ns is outside builtin_interfaces/Time")
     sec, nanosec = divmod(int(stamp_ns), _NS)
     return Time(sec=sec, nanosec=nanosec)
+
+
+def correction_to_msg(correction: Correction) -> CorrectionMsg:
+    """Return the message of a correction."""
+    return CorrectionMsg(
+        id=correction.id, question_id=correction.question_id, text=correction.text,
+        view=correction.view, answer=correction.answer, said=correction.said,
+        t_start=ns_to_time(correction.t_start_ns), t_end=ns_to_time(correction.t_end_ns),
+        looks=correction.looks)
 
 
 def decision_to_msg(decision: Decision) -> DecisionMsg:

@@ -37,6 +37,8 @@ Services, each replying ``success`` and a ``message`` that says what was wrong o
 - ``~/add_question``, ``~/remove_question``, ``~/list_questions``, ``~/save_questions``
 - ``~/ask``: one question about now, not smoothed and not added to the standing ones.
 - ``~/add_view``, ``~/remove_view``
+- ``~/correct``, ``~/list_corrections``, ``~/undo_correction``: what the right answer is, or was for
+  a while; kept in ``learn_dir`` with what the model saw and read there
 
 Action:
 
@@ -48,9 +50,9 @@ Parameters read when the node configures (``ros2 param describe`` tells units an
 ``stamp_source``, ``mode``, ``sample_hz`` (Hz), ``window_groups``, ``queue_groups``, ``max_age_s``
 (s), ``scene_change``, ``tier2_budget_s`` (s), ``pixel_budget`` (pixels), ``dtype``, ``self_check``,
 ``outer_vision_tokens``, ``max_image_pixels`` (pixels), ``min_image_value``, ``max_image_value``,
-``load_timeout_s`` (s), ``overlay_hz`` (Hz),
-``log_file``, ``log_max_mb`` (MB), ``log_keep``, ``questions_save_file``, ``save_dir``; at start
-only: ``autostart``.
+``load_timeout_s`` (s), ``overlay_hz`` (Hz), ``learn_dir``, ``learn_keep``, ``log_file``,
+``log_max_mb`` (MB), ``log_keep``, ``questions_save_file``, ``save_dir``; at start only:
+``autostart``.
 
 Parameters that act at once, for each standing question, validated together:
 ``questions.<id>.rate_hz`` (Hz), ``.enter``, ``.exit`` (probabilities), ``.ema`` (weight).
@@ -70,6 +72,7 @@ from rclpy.duration import Duration
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 
 from ..decision import UNKNOWN, YES, Decision
+from ..learn.corrections import Correction
 from ..questions import Question, QuestionError
 from ..runtime.intake import CLOCK_JUMP_NS
 from ..runtime.scheduler import Cost
@@ -77,6 +80,7 @@ from ..runtime.settings import RuntimeSettings
 from ..runtime.statistics import ViewStats, percentiles
 from ..views import View, address
 from .cameras import Cameras
+from .correction_services import CorrectionServices
 from .diagnostics import Diagnostics, NodeState, SeenView, system_of
 from .parameters import (
     NAMES,
@@ -148,6 +152,7 @@ class DecisionNode(ParameterRules, LifecycleNode):
                                    lambda question: self._need().apply(question))
         self._outlets = Outlets(self)
         self._question_services = QuestionServices(self, self)
+        self._correction_services = CorrectionServices(self, self)
         self._waits = WaitServer(self, self)
         self._diagnostics = Diagnostics(self.get_fully_qualified_name(),
                                         self.resolve_topic_name("image"))
@@ -332,6 +337,19 @@ class DecisionNode(ParameterRules, LifecycleNode):
     def ask(self, question: Question, timeout_s: float) -> list[Decision]:
         """Answer a question about now, of each view that it is of; blocks its caller."""
         return self._need_active().ask(question, timeout_s)
+
+    def correct(self, question_id: str, view: str, answer: str, start_ns: int, end_ns: int
+                ) -> tuple[Correction, str]:
+        """Keep what the right answer to a question is, or was; return it and what to say."""
+        return self._need_active().correct(question_id, view, answer, start_ns, end_ns)
+
+    def corrections(self, question_id: str) -> list[Correction]:
+        """Return what was corrected of a question, or all."""
+        return self._need().corrections(question_id)
+
+    def undo_correction(self, number: int) -> Correction:
+        """Take a correction back, the newest for 0."""
+        return self._need().undo_correction(number)
 
     def watched(self) -> tuple[Sequence[Question], Sequence[View]]:
         """Return the questions that are answered now, and the views."""

@@ -24,6 +24,7 @@ from rclpy.node import Node
 from rclpy.parameter import Parameter
 
 from ..frames import MODES
+from ..learn.corrections import MAX_CORRECTIONS
 from ..questions import Question, QuestionError
 from ..reuse import REUSE_MODES, REUSE_RANGES, ReuseSettings
 from ..runtime.settings import RANGES, RuntimeSettings
@@ -147,6 +148,10 @@ SPECS = (
                                     "that is read instead of questions_file once it exists; "
                                     "empty: they are saved on request only."),
     Spec("save_dir", "", "The one folder that ~/save_questions may write into; empty: any."),
+    Spec("learn_dir", "", "Folder that corrections are kept in, made where it is not there; empty: "
+                          "none are taken."),
+    Spec("learn_keep", MAX_CORRECTIONS, "Corrections kept in learn_dir; the oldest gives way.",
+         1, 100000),
 )
 NAMES = tuple(spec.name for spec in SPECS)
 _BY_NAME = {spec.name: spec for spec in SPECS}

@@ -16,6 +16,8 @@ from rclpy.node import Node
 from ..decision import Decision
 from ..events import EventBook
 from ..files import resources
+from ..frames import NS
+from ..learn.corrections import Correction, CorrectionError, CorrectionStore, Corrector, ModelId
 from ..questions import Question, QuestionBook, QuestionError
 from ..reuse import measured_text
 from ..runtime import NotReadyError, Runtime
@@ -29,6 +31,7 @@ from ..views import View, load_views
 from .parameters import ParameterError, ParameterGate, runtime_settings
 from .publishers import Outlets
 from .question_store import Keeper
+from .services import Refused
 
 EngineFactory = Callable[[str, "int | None"], EngineLike]
 """Loads a model by name within a pixel budget (None: its own), in the engine's thread."""
@@ -74,6 +77,14 @@ class Session:
             self._events = EventBook(book.events, book.placed)
             if book.events:
                 self.runtime.listen(self._follow_events)
+            self.corrector: Corrector | None = None
+            if values["learn_dir"]:
+                folder = Path(values["learn_dir"]).expanduser()
+                store = CorrectionStore(folder, values["learn_keep"])
+                for reason in store.unreadable.values():
+                    node.get_logger().warning(reason)
+                self.corrector = Corrector(store)
+                self.runtime.watch(self.corrector.looks.take)
             if values["log_file"]:
                 self._log = DecisionLog(values["log_file"], keep=values["log_keep"],
                                         max_bytes=round(values["log_max_mb"] * 1e6))
@@ -209,6 +220,36 @@ class Session:
     def _views_of(self, question: Question) -> list[View]:
         return [view for view in self.runtime.views() if question.is_of(view.name)]
 
+    # -- corrections -----------------------------------------------------------------------------
+
+    def correct(self, question_id: str, view: str, answer: str, start_ns: int, end_ns: int
+                ) -> tuple[Correction, str]:
+        """Keep what is right; return it and what to say. Raises ValueErrors and Refused."""
+        corrector, question = self._taught(), self.find(question_id)
+        views = [one.name for one in self._views_of(question)]
+        if view and view not in views:
+            raise CorrectionError(f"'{question_id}' is not asked of a view '{view}' (it is of: "
+                                  f"{', '.join(filter(None, views)) or 'the only one'})")
+        views = [view] if view else views
+        latest = {name: self._outlets.latest(name).get(question_id) for name in views}
+        said = {name: one.answer for name, one in latest.items() if one is not None}
+        return corrector.correct(
+            question, views, answer, said, start_ns, end_ns,
+            newest_from_ns=self._now_ns() - round(self.runtime.settings.max_age_s * NS))
+
+    def corrections(self, question_id: str) -> list[Correction]:
+        """Return what was corrected. Raises Refused."""
+        return self._taught().store.corrections(question_id)
+
+    def undo_correction(self, number: int) -> Correction:
+        """Take a correction back, the newest for 0. Raises CorrectionError and Refused."""
+        return self._taught().store.remove(number)
+
+    def _taught(self) -> Corrector:
+        if self.corrector is None:
+            raise Refused("corrections are not kept: set the parameter learn_dir to a folder")
+        return self.corrector
+
     # -- inside ----------------------------------------------------------------------------------
 
     def _begin(self, question: Question) -> None:
@@ -226,6 +267,8 @@ class Session:
         self._offer(question)
         if not question.asks_the_same(old):
             self._outlets.forget(question.id)
+            if self.corrector is not None:
+                self.corrector.looks.forget(question.id)
         return self._changed()
 
     def _announce(self) -> None:
@@ -248,6 +291,8 @@ class Session:
         """Store the engine's facts for diagnostics; log what a user should know about it."""
         told = {name: getattr(engine, name, None) for name in ("device", "dtype", "checked")}
         self.engine = {name: str(value) for name, value in told.items() if value is not None}
+        if self.corrector is not None:
+            self.corrector.model = ModelId(engine.name, engine.fingerprint, engine.pixel_budget)
         if self._reuse.on:
             measured = getattr(engine, "reuse_measured", None)
             self.engine["reuse"] = measured_text(measured, self._reuse)

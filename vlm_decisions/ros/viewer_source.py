@@ -18,7 +18,7 @@ from std_msgs.msg import String
 from vlm_decisions.msg import Decision as DecisionMsg
 from vlm_decisions.msg import Event as EventMsg
 from vlm_decisions.msg import QuestionArray
-from vlm_decisions.srv import AddQuestion, Ask, RemoveQuestion
+from vlm_decisions.srv import AddQuestion, Ask, Correct, RemoveQuestion
 
 from ..decision import Decision
 from ..questions import Question
@@ -38,6 +38,7 @@ from ..viewer.source import (
 from .convert import (
     decision_from_msg,
     event_from_msg,
+    ns_to_time,
     question_from_msg,
     question_to_msg,
     time_to_ns,
@@ -81,6 +82,7 @@ class RosSource:
         self._clients = {
             kind: node.create_client(kind, f"{self.name}/{name}") for kind, name in (
                 (AddQuestion, "add_question"), (RemoveQuestion, "remove_question"), (Ask, "ask"),
+                (Correct, "correct"),
                 (SetParametersAtomically, "set_parameters_atomically"))}
         steady = Clock(clock_type=ClockType.STEADY_TIME)
         node.create_timer(0.2, self._subscribe, clock=steady)
@@ -211,6 +213,12 @@ class RosSource:
         if not reply.tokens and math.isnan(reply.cost_ms):
             return None
         return reply.tokens, reply.cost_ms
+
+    def correct(self, question_id: str, view: str, answer: str, start_ns: int, end_ns: int) -> str:
+        """Keep what the right answer is, or was. Raises PageSourceError."""
+        return self._reply(self._call(
+            Correct, question_id=question_id, view=view, answer=answer,
+            t_start=ns_to_time(start_ns), t_end=ns_to_time(end_ns)))
 
     def _reply(self, reply: Any) -> str:
         if not reply.success:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..decision import FAULT, TIER_HEALTH
+from ..frames import Frame
 from ..questions import Question
+from .heads import Pooled
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,8 @@ class Result:
     """What a look at the evidence gave for one question: probabilities, or the reason for none.
 
     `probabilities`: as the question's kind has them, calibrated, finite, in [0, 1]; empty where
-    there are none. `status`: of decision.STATUSES, where there are none.
+    there are none. `status`: of decision.STATUSES, where there are none. `logits`: what they were
+    made of, flat: (yes, no), one for each option, or (yes, no) of each label; of a head (logit, 0).
     """
 
     question: Question
@@ -38,3 +41,20 @@ class Result:
     probabilities: tuple[float, ...] = ()
     reason: str = ""
     status: str = FAULT
+    logits: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Look:
+    """What was read of one question at a group of a view, and what the model saw there.
+
+    `generation`: of frame time; another one is another time. `frame`: the group's newest.
+    """
+
+    result: Result
+    view: str
+    generation: int
+    t_start_ns: int
+    t_end_ns: int
+    features: Pooled
+    frame: Frame

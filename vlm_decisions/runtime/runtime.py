@@ -25,7 +25,7 @@ from ..reuse import ReuseStats
 from ..views import View, ViewError
 from .encoding import Encoding
 from .engine_protocol import EngineLike
-from .evidence import Result
+from .evidence import Look, Result
 from .heads import Head, language_of, load_heads
 from .intake import Intake
 from .one_off import OneOffs
@@ -90,6 +90,7 @@ class Runtime:
         self._clock_ns = clock_ns
         self._tell = on_error or (lambda message: None)
         self._listeners: tuple[Listener, ...] = () if on_decision is None else (on_decision,)
+        self._watchers: tuple[Callable[[Look], None], ...] = ()
         # Guards the gates, the book and the listeners, and is held while decisions are published:
         # one at a time, in order. Taken before the intakes'.
         self._lock = threading.RLock()
@@ -135,6 +136,20 @@ class Runtime:
         def end() -> None:
             with self._lock:
                 self._listeners = tuple(one for one in self._listeners if one is not listener)
+
+        return end
+
+    def watch(self, watcher: Callable[[Look], None]) -> Callable[[], None]:
+        """Let `watcher` have every look that gave an answer; return a function that ends that.
+
+        It is called in the engine's thread, which waits for it.
+        """
+        with self._lock:
+            self._watchers = (*self._watchers, watcher)
+
+        def end() -> None:
+            with self._lock:
+                self._watchers = tuple(one for one in self._watchers if one is not watcher)
 
         return end
 
@@ -655,7 +670,21 @@ class Runtime:
             for result in work.results:
                 self._admit(view, result, generation)
                 if result.probabilities:
+                    self._show(view, result)
                     view.note_outside()
+
+    def _show(self, view: ViewState, result: Result) -> None:
+        """Hand a look at the group in work to the watchers."""
+        if not self._watchers:
+            return
+        group, encoded, generation = view.turn.group, view.turn.encoded, view.turn.generation
+        look = Look(result, view.name, generation, encoded.t_start_ns, encoded.t_end_ns,
+                    encoded.features, group.frames[1])
+        for watcher in self._watchers:
+            try:
+                watcher(look)
+            except Exception:
+                self._error(f"a look could not be handed on\n{traceback.format_exc().rstrip()}")
 
     def _admit(self, view: ViewState, result: Result, generation: int) -> None:
         """Publish what the gate makes of a result, unless it is of another time or question."""

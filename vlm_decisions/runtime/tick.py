@@ -388,7 +388,8 @@ class Processor:
     ) -> Result:
         window = window[-head.window_groups :]
         features = [one.features if isinstance(one, Encoded) else one.group for one in window]
-        p_yes = sigmoid(head.logit(features))  # it has a temperature: scale, bias are not for it
+        logit = head.logit(features)  # it has a temperature: scale, bias are not for it
+        p_yes = sigmoid(logit)
         evidence = Evidence(
             tier=TIER_HEADS,
             t_start_ns=window[0].t_start_ns,
@@ -396,7 +397,7 @@ class Processor:
             frame_id=self._frame_id,
             model=self._named(f"{self._engine.name}/{head.name}", features),
         )
-        return Result(question, evidence, (p_yes, 1.0 - p_yes))
+        return Result(question, evidence, (p_yes, 1.0 - p_yes), logits=(float(logit), 0.0))
 
     # -- language model --------------------------------------------------------------------------
 
@@ -450,7 +451,7 @@ class Processor:
             t_asked_ns=t_asked_ns,
             model=result.evidence.model.removesuffix(REUSE) + REUSE,
         )
-        return Result(question, evidence, result.probabilities)
+        return Result(question, evidence, result.probabilities, logits=result.logits)
 
     def _named(self, model: str, groups: Sequence[Pooled]) -> str:
         """Return a model's name, with a mark where some of what it saw was reused."""
@@ -551,7 +552,8 @@ class Processor:
         if not all(map(math.isfinite, probabilities)):
             return Result(question, evidence, reason="the model's output is not finite")
         try:
-            return Result(question, evidence, checked(question, probabilities))
+            logits = tuple(np.asarray(readout.logits, float).ravel().tolist())
+            return Result(question, evidence, checked(question, probabilities), logits=logits)
         except ValueError as error:
             return Result(question, evidence, reason=str(error))
 

@@ -37,7 +37,15 @@ from ..kinds import MAX_OPTIONS
 from ..questions import MAX_ID, MAX_OPTION, MAX_TEXT, QuestionError
 from ..runtime.system import finite
 from .board import Board
-from .bodies import MAX_BODY, BodyError, changes_of, new_question, one_question, read_json
+from .bodies import (
+    MAX_BODY,
+    BodyError,
+    changes_of,
+    correction_of,
+    new_question,
+    one_question,
+    read_json,
+)
 from .complaints import Complaints
 from .export import FILES
 from .guard import Guard, allowed_names
@@ -85,6 +93,8 @@ class ViewerApp:
                 Route("/api/questions/{id:path}", self._answering(self._change), methods=["PATCH"]),
                 Route("/api/questions/{id:path}", self._answering(self._remove),
                       methods=["DELETE"]),
+                Route("/api/corrections/{id:path}", self._answering(self._correct),
+                      methods=["POST"]),
                 Route("/api/ask", self._answering(self._ask), methods=["POST"]),
                 Route("/api/cost", self._answering(self._cost), methods=["POST"]),
                 Route("/api/suggestions", self._suggestions),
@@ -151,6 +161,16 @@ class ViewerApp:
         if question is None:
             raise QuestionError(f"there is no question '{name[:MAX_ID]}'")
         return JSONResponse({"message": await self._act(self._source.remove, question.id)})
+
+    async def _correct(self, request: Request) -> Response:
+        name = request.path_params["id"]
+        question = self._board.question(name)
+        if question is None:
+            raise QuestionError(f"there is no question '{name[:MAX_ID]}'")
+        answer, held_s = correction_of(await _body(request))
+        said = await self._act(self._source.correct, question.id, name.rpartition("/")[0], answer,
+                               *self._board.span(name, held_s))
+        return JSONResponse({"message": said}, 201)
 
     async def _ask(self, request: Request) -> Response:
         question = one_question(await _body(request))

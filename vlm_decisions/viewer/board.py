@@ -46,6 +46,9 @@ MERGE_S = 1.0
 MEMO_S = 0.1
 """Readers that ask within this time for the same changes get the same text."""
 
+HELD_S = 0.5
+"""A correction that was held down for less is of what is seen now, seconds."""
+
 ORPHAN_S = 2.0
 """A decision may come before the news of its question by this much."""
 
@@ -183,6 +186,19 @@ class Board:
         """Return a standing question by the name of its row: its id, or `view/id`."""
         with self._lock:
             return self._questions.get(name)
+
+    def span(self, name: str, held_s: float) -> tuple[int, int]:
+        """Return from when to when, in frame time, the last `held_s` seconds of a row were.
+
+        Up to the newest evidence of its answer. Both are 0 for what is seen now: where `held_s` is
+        too short to hold more than one look.
+        """
+        with self._lock:
+            row = self._rows.get(name)
+            end_ns = row.ends_ns[-1] if row is not None and row.ends_ns else 0
+        if held_s < HELD_S or not end_ns:
+            return 0, 0
+        return max(1, end_ns - round(held_s * NS)), end_ns
 
     def ids(self) -> frozenset[str]:
         """Return the ids of the standing questions."""

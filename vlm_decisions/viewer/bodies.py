@@ -66,6 +66,17 @@ def one_question(body: Mapping[str, Any]) -> Question:
                    kind=body.get("kind") or plain_kind(options))
 
 
+def correction_of(body: Mapping[str, Any]) -> tuple[str, float]:
+    """Return the right answer and for how long, in seconds, it was held down. Raises BodyError."""
+    _only(body, ("answer", "held_s"))
+    answer, held_s = body.get("answer"), body.get("held_s", 0.0)
+    if not isinstance(answer, str) or not answer:
+        raise BodyError("answer must be the right answer, as text")
+    if isinstance(held_s, bool) or not isinstance(held_s, (int, float)) or not 0 <= held_s <= 3600:
+        raise BodyError("held_s must be seconds from 0 to 3600")
+    return answer, float(held_s)
+
+
 def changes_of(body: Mapping[str, Any], question: Question) -> dict[str, Any]:
     """Return the fields to set, valid together with those that stay. Raises either."""
     _only(body, CHANGEABLE)

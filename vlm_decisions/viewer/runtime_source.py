@@ -17,7 +17,7 @@ from ..runtime.system import System
 from . import overlay
 from .board import Board
 from .pictures import Pictures
-from .source import CAMERA, OVERLAY
+from .source import CAMERA, OVERLAY, PageSourceError
 
 PERIOD_S = 0.2
 SYSTEM_S = 1.0
@@ -133,6 +133,10 @@ class RuntimeSource:
         """Return what a question would cost, None while the model loads."""
         cost = self._runtime.cost(question)
         return None if cost is None else (cost.tokens, cost.ms)
+
+    def correct(self, question_id: str, view: str, answer: str, start_ns: int, end_ns: int) -> str:
+        """Refuse: without a node there is no place to keep it."""
+        raise PageSourceError("corrections are kept by the node only, with learn_dir set")
 
     def watch(self, channels: frozenset[str]) -> None:
         """Do nothing: frames are at hand, and Pictures drops what nobody watches."""

@@ -53,5 +53,8 @@ class PageSource(Protocol):
         That is tokens, 0 where a head answers, and milliseconds of one asking, NaN if unknown.
         """
 
+    def correct(self, question_id: str, view: str, answer: str, start_ns: int, end_ns: int) -> str:
+        """Keep what the right answer is from `start_ns` to `end_ns`, both 0: now."""
+
     def watch(self, channels: frozenset[str]) -> None:
         """Provide pictures of these channels. Called from any thread."""

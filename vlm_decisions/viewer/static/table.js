@@ -3,6 +3,7 @@
 import { $, attribute, h, say } from "./dom.js";
 import { hertz, milliseconds, probability, seconds } from "./format.js";
 import { holds, kindOf } from "./kinds.js";
+import { request } from "./live.js";
 import { Spark } from "./spark.js";
 
 const TIERS = { 0: "camera", 1: "head", 2: "model" };
@@ -11,6 +12,7 @@ const TIER_HINTS = {
   2: "Tier 2: the language model",
 };
 const CHANGED_MS = 1500;
+const TOLD_S = 6;
 const SORT_S = 1;
 
 class Row {
@@ -36,6 +38,7 @@ class Row {
     this.button = h("button", { type: "button", class: "icon", title: "Edit or remove" },
       h("span", { "aria-hidden": "true" }, "⋯"));
     this.button.addEventListener("click", () => edit(this.question, this.button));
+    this.right = ["yes", "no"].map((answer) => this.correction(answer));
     const cell = (name, ...children) => h("td", { role: "cell", class: name }, ...children);
     this.element = h("tr", { role: "row", "data-id": id },
       h("th", { role: "rowheader", scope: "row", class: "question" },
@@ -48,7 +51,39 @@ class Row {
       cell("tiers", this.tier),
       cell("rate number", this.rate, this.wanted),
       cell("cost number", this.cost),
-      cell("edit", this.button));
+      cell("edit", ...this.right, this.button));
+  }
+
+  /** A button that says what the right answer is: now, or for as long as it is held down. */
+  correction(answer) {
+    const button = h("button", {
+      type: "button", class: "icon right", title: `It is ${answer}. Hold it down while it is so, to correct a span`,
+    }, h("span", { "aria-hidden": "true" }, answer === "yes" ? "✓" : "✗"));
+    let from = null;
+    const begin = () => { from ??= performance.now(); };
+    button.addEventListener("pointerdown", begin);
+    button.addEventListener("keydown", ({ key }) => { if (key === " ") begin(); });
+    for (const gone of ["pointerleave", "blur"]) button.addEventListener(gone, () => { from = null; });
+    button.addEventListener("click", async () => {
+      const held = from == null ? 0 : (performance.now() - from) / 1000;
+      from = null;
+      try {
+        const path = `/api/corrections/${this.id.split("/").map(encodeURIComponent).join("/")}`;
+        const { message } = await request("POST", path, { answer, held_s: held });
+        this.tell(message);
+      } catch (error) {
+        this.tell(error.message);
+      }
+    });
+    return button;
+  }
+
+  /** Show what came of a correction, for a while. */
+  tell(text) {
+    this.told = { text, until: performance.now() / 1000 + TOLD_S };
+    say(this.reason, text);
+    attribute(this.reason, "title", text);
+    say($("said"), text);
   }
 
   ask(question) {
@@ -57,6 +92,10 @@ class Row {
     attribute(this.text, "title", question.text);
     say(this.name, question.id);
     say(this.wanted, ` / ${hertz(question.rate_hz)} Hz`);
+    this.right.forEach((button, i) => {
+      button.hidden = question.kind !== "yes_no";
+      attribute(button, "aria-label", `It is ${i ? "no" : "yes"}: ${question.text}`);
+    });
     attribute(this.button, "aria-label", `Edit or remove: ${question.text}`);
     this.marks.forEach((mark, i) => {
       mark.hidden = !kindOf(question).chart;
@@ -131,7 +170,7 @@ class Row {
     attribute(this.tier, "title", (TIER_HINTS[d.tier] ?? "") + (d.model ? ` (${d.model})` : ""));
     say(this.rate, hertz(now - this.arrived > 3 ? 0 : d.rate));
     // Beside the name, where there is always a line: a row must not jump when its answer is unknown.
-    const reason = unasked ? d.reason : unknown ? (told ? "" : d.reason) : stale ? "stale"
+    const reason = this.told?.until > now ? this.told.text : unasked ? d.reason : unknown ? (told ? "" : d.reason) : stale ? "stale"
       : d.contradicts.length ? `contradicts: ${d.contradicts.join(", ")}` : "";
     say(this.reason, reason);
     attribute(this.reason, "title", reason);
