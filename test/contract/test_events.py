@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 
@@ -286,3 +287,40 @@ def test_without_events_nothing_happens():
     events = EventBook()
     assert len(events) == 0
     assert events.update(decision("person", "yes", 1.0)) == []
+
+
+def test_events_follow_each_view_by_itself():
+    text = """
+views: {front: {image: /f}, door: {image: /d}}
+questions:
+  - {id: person, text: a}
+  - {id: open, text: b, view: door}
+events:
+  - id: visit
+    states: [away, here]
+    transitions: [{from: away, to: here, when: {person: yes}, count: visits},
+                  {from: here, to: away, when: {person: no}}]
+  - id: entry
+    states: [shut, entered]
+    transitions: [{from: shut, to: entered, when: {person: yes, open: yes}}]
+  - id: airing
+    states: [shut, airing]
+    transitions: [{from: shut, to: airing, when: {open: yes}}]
+"""
+    book = QuestionBook.loads(text)
+    events = EventBook(book.events, book.placed)
+
+    def happened(question, answer, t_s, view):
+        seen = dataclasses.replace(decision(question, answer, t_s), view=view)
+        return [(event.event_id, event.view, event.to_state) for event in events.update(seen)]
+
+    assert happened("person", "yes", 1.0, "front") == [("visit", "front", "here")]
+    assert happened("person", "no", 1.1, "door") == []
+    assert happened("open", "yes", 1.2, "door") == [
+        ("entry", "front", "entered"), ("airing", "door", "airing")]
+    assert events.states() == {
+        "front/visit": "here", "front/entry": "entered", "airing": "airing",
+        "door/visit": "away", "door/entry": "shut"}
+    assert events.counters()["front/visit"] == {"visits": 1}
+    back = happened("person", "no", 0.5, "front")
+    assert ("visit", "front", "away") in back and all(view != "door" for _, view, _ in back[:2])
