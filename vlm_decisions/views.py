@@ -40,7 +40,7 @@ MAX_FILE_BYTES = 1_000_000
 #: Names under which the node has topics and services of its own.
 RESERVED = (ALL, "decisions", "events", "questions", "overlay", "statistics", "add_question",
             "remove_question", "list_questions", "save_questions", "ask", "add_view",
-            "remove_view")
+            "remove_view", "wait_for", "correct", "list_corrections", "undo_correction")
 
 #: What is outside a polygon has this grey value: neither dark nor bright.
 OUTSIDE = 128
