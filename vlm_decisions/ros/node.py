@@ -23,6 +23,8 @@ Publishes:
   transient local, last 64.
 - ``~/questions`` (vlm_decisions/QuestionArray): those standing, and the views; transient local,
   last 1.
+- ``~/evidence`` (std_msgs/String): the path of each entry of ``evidence_dir`` once it is written:
+  what a change of an answer, or an event, rests on; transient local, last 1.
 - ``~/overlay`` (sensor_msgs/Image, rgb8): the newest image with the answers drawn on it (of several
   views: all side by side); drawn only while subscribed.
 - With several views, for each: ``~/<view>/decisions``, ``~/<view>/decisions/<question id>`` in
@@ -50,7 +52,8 @@ Parameters read when the node configures (``ros2 param describe`` tells units an
 ``stamp_source``, ``mode``, ``sample_hz`` (Hz), ``window_groups``, ``queue_groups``, ``max_age_s``
 (s), ``scene_change``, ``tier2_budget_s`` (s), ``pixel_budget`` (pixels), ``dtype``, ``self_check``,
 ``outer_vision_tokens``, ``max_image_pixels`` (pixels), ``min_image_value``, ``max_image_value``,
-``load_timeout_s`` (s), ``overlay_hz`` (Hz), ``learn_dir``, ``learn_keep``, ``log_file``,
+``load_timeout_s`` (s), ``overlay_hz`` (Hz), ``learn_dir``, ``learn_keep``, ``evidence_dir``,
+``evidence_max_mb`` (MB), ``clip_before_s`` (s), ``clip_after_s`` (s), ``log_file``,
 ``log_max_mb`` (MB), ``log_keep``, ``questions_save_file``, ``save_dir``; at start only:
 ``autostart``.
 

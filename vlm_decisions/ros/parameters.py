@@ -152,6 +152,12 @@ SPECS = (
                           "none are taken."),
     Spec("learn_keep", MAX_CORRECTIONS, "Corrections kept in learn_dir; the oldest gives way.",
          1, 100000),
+    Spec("evidence_dir", "", "Folder to record what changes of answers and events rest on, made "
+                             "where it is not there; empty: nothing is."),
+    Spec("evidence_max_mb", 500.0, "Size of evidence_dir from which on the oldest entries are "
+                                   "removed, megabytes.", 1.0, 1e5),
+    Spec("clip_before_s", 3.0, "An event's clip begins so long before it, seconds.", 0.0, 60.0),
+    Spec("clip_after_s", 2.0, "An event's clip ends so long after it, seconds.", 0.0, 60.0),
 )
 NAMES = tuple(spec.name for spec in SPECS)
 _BY_NAME = {spec.name: spec for spec in SPECS}

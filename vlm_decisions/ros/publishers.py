@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,7 @@ class Outlets:
         self._events = node.create_publisher(EventMsg, "~/events", latched(HISTORY))
         self._questions = node.create_publisher(QuestionArray, "~/questions", latched(1))
         self._overlay = node.create_publisher(Image, "~/overlay", 2)
+        self._evidence = node.create_publisher(String, "~/evidence", latched(1))
         self._statistics = node.create_publisher(String, "~/statistics", latched(1))
         self._views: dict[str, ViewOutlets] = {}
         self._lock = threading.Lock()
@@ -109,6 +111,10 @@ class Outlets:
     def event(self, event: Event) -> None:
         """Publish an event, from any thread."""
         self._publish(self._events, event_to_msg(event))
+
+    def evidence(self, path: Path) -> None:
+        """Publish where evidence was written, from any thread."""
+        self._publish(self._evidence, String(data=str(path)))
 
     def _publish(self, publisher: Publisher, msg: Any) -> None:
         try:

@@ -22,6 +22,7 @@ from ..questions import Question, QuestionBook, QuestionError
 from ..reuse import measured_text
 from ..runtime import NotReadyError, Runtime
 from ..runtime.engine_protocol import EngineLike
+from ..runtime.evidence_files import EvidenceRecorder, EvidenceSettings
 from ..runtime.health import HEALTH_IDS
 from ..runtime.log import DecisionLog
 from ..runtime.scheduler import Cost
@@ -54,6 +55,7 @@ class Session:
         self._load_timeout_s = values["load_timeout_s"]
         self._reports = Throttle(REPORT_S)
         self._log: DecisionLog | None = None
+        self._recorder: EvidenceRecorder | None = None
         self._unlisten: Callable[[], None] = lambda: None
         self.engine: dict[str, str] = {}
         make = engine_factory or partial(
@@ -89,7 +91,16 @@ class Session:
                 self._log = DecisionLog(values["log_file"], keep=values["log_keep"],
                                         max_bytes=round(values["log_max_mb"] * 1e6))
                 self._unlisten = self.runtime.listen(self._log.write)
-        except (OSError, ValueError) as error:  # those of questions, parameters, resources, log
+            if values["evidence_dir"]:
+                kept = EvidenceSettings(
+                    Path(values["evidence_dir"]).expanduser(),
+                    round(values["evidence_max_mb"] * 1e6),
+                    values["clip_before_s"], values["clip_after_s"])
+                self._recorder = EvidenceRecorder(kept, outlets.evidence, self._report)
+                self.runtime.watch(self._recorder.look)
+                self.runtime.listen(self._recorder.decision)
+        except (OSError, ValueError) as error:  # of questions, parameters, resources, folders, log
+            self._end_records()
             raise ConfigureError(str(error)) from error
         try:
             several = len(book.views) > 1
@@ -132,6 +143,15 @@ class Session:
         for question in self.questions():
             self._gate.undeclare(question.id)
         self._outlets.close_all()
+        self._end_records()
+
+    def _end_records(self) -> None:
+        """Close the files that decisions are written to."""
+        if self._recorder is not None:
+            self._recorder.close()
+            if self._recorder.dropped:
+                self._node.get_logger().error(
+                    f"{self._recorder.dropped} entries of evidence were dropped: the disk is slow")
         if self._log is not None:
             self._unlisten()  # a model that did not stop may still answer
             self._log.close()
@@ -318,6 +338,8 @@ class Session:
     def _follow_events(self, decision: Decision) -> None:
         for event in self._events.update(decision):
             self._outlets.event(event)
+            if self._recorder is not None:
+                self._recorder.event(event)
 
     def _report(self, message: str) -> None:
         if self._reports.passes(message):

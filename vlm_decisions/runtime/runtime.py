@@ -142,7 +142,7 @@ class Runtime:
     def watch(self, watcher: Callable[[Look], None]) -> Callable[[], None]:
         """Let `watcher` have every look that gave an answer; return a function that ends that.
 
-        It is called in the engine's thread, which waits for it.
+        It is called in the engine's thread, which waits for it, before the decision is published.
         """
         with self._lock:
             self._watchers = (*self._watchers, watcher)
@@ -668,9 +668,10 @@ class Runtime:
             for fault in work.faults:
                 self._error(fault)
             for result in work.results:
-                self._admit(view, result, generation)
                 if result.probabilities:
                     self._show(view, result)
+                self._admit(view, result, generation)
+                if result.probabilities:
                     view.note_outside()
 
     def _show(self, view: ViewState, result: Result) -> None:
