@@ -1,6 +1,7 @@
 """Evidence in files: what is recorded, of which frames, and that the folder stays bounded."""
 
 import json
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,7 +12,7 @@ from vlm_decisions.decision import Decision
 from vlm_decisions.events import Event
 from vlm_decisions.frames import NS, Frame
 from vlm_decisions.runtime import evidence_files
-from vlm_decisions.runtime.evidence_files import EvidenceRecorder, EvidenceSettings
+from vlm_decisions.runtime.evidence_files import EvidenceRecorder, EvidenceSettings, check_clips
 
 
 def look(t_s):
@@ -99,3 +100,13 @@ def test_what_cannot_be_written_is_said_and_what_is_too_much_is_counted(recorded
     r.recorder.decision(said("yes", 1.0))
     wait_for(lambda: r.complaints)
     assert "No space left" in r.complaints[0] and r.paths == []
+
+
+def test_without_what_writes_bags_clips_are_refused_with_what_to_install(monkeypatch):
+    from vlm_decisions.sources.bag_writer import types
+
+    check_clips()
+    types.cache_clear()
+    monkeypatch.setitem(sys.modules, "rosbags.typesys", None)
+    with pytest.raises(ValueError, match=r"evidence_dir, clips of events: .*\[replay\]"):
+        check_clips()

@@ -22,7 +22,7 @@ from ..questions import Question, QuestionBook, QuestionError
 from ..reuse import measured_text
 from ..runtime import NotReadyError, Runtime
 from ..runtime.engine_protocol import EngineLike
-from ..runtime.evidence_files import EvidenceRecorder, EvidenceSettings
+from ..runtime.evidence_files import EvidenceRecorder, EvidenceSettings, check_clips
 from ..runtime.health import HEALTH_IDS
 from ..runtime.log import DecisionLog
 from ..runtime.scheduler import Cost
@@ -92,6 +92,8 @@ class Session:
                                         max_bytes=round(values["log_max_mb"] * 1e6))
                 self._unlisten = self.runtime.listen(self._log.write)
             if values["evidence_dir"]:
+                if book.events:
+                    check_clips()
                 kept = EvidenceSettings(
                     Path(values["evidence_dir"]).expanduser(),
                     round(values["evidence_max_mb"] * 1e6),

@@ -24,6 +24,7 @@ import numpy as np
 from ..decision import UNKNOWN, Decision
 from ..events import Event
 from ..files.atomic import write_text
+from ..files.extras import missing
 from ..frames import NS, Frame
 from .evidence import Look
 
@@ -191,6 +192,16 @@ class EvidenceRecorder:
             for stamp_ns, topic, kind, fields in sorted(written, key=lambda one: one[0]):
                 bag.write(topic, kind, stamp_ns, fields)
         write_text(path / "event.json", json.dumps(event.to_dict(), ensure_ascii=False) + "\n")
+
+
+def check_clips() -> None:
+    """Raise ValueError, saying what to install, where clips cannot be written."""
+    from ..sources.bag_writer import types
+
+    try:
+        types()
+    except ImportError as error:
+        raise ValueError(f"evidence_dir, clips of events: {missing(error)}") from error
 
 
 def _size(path: Path) -> int:
