@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from .decision import NO, UNCERTAIN, UNKNOWN, YES, label_name
 from .kinds import QuestionLike, kind_of, names_of, question_of
+from .texts import what_cannot_stand
 
 MAX_CONDITION = 500
 
@@ -73,6 +74,8 @@ def parse_condition(text: str) -> Condition:
         raise ConditionError(f"must be a condition such as 'person and not away', not {text!r}")
     if len(text) > MAX_CONDITION:
         raise ConditionError(f"has {len(text)} characters, the limit is {MAX_CONDITION}")
+    if odd := what_cannot_stand(text):
+        raise ConditionError(f"holds {odd}")
     try:
         tree = ast.parse(text.strip(), mode="eval").body
         bare, compared = _names(tree)

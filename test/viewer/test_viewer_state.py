@@ -85,6 +85,9 @@ def test_groups_dropped_are_overload_even_while_answers_stand():
     ({"condition": "no image for 9 s", "image_age_s": 9.0,
       "statuses": (Status("image", 2, "1 publisher on /a/image, its images are lost"),)},
      "no_camera", "No image for 9 s.", "images are lost"),
+    ({"condition": "no image for 9 s: 1 publisher on /a/image", "image_age_s": 9.0,
+      "statuses": (Status("image", 2, "no image for 9.04 s: 1 publisher on /a/image"),)},
+     "no_camera", "No image for 9 s: 1", "ros2 topic hz /a/image"),
 ])
 def test_each_state_says_why_and_what_would_help(changes, kind, message, remedy):
     found = state(replace(GOOD, **changes), unknown=40)  # all unknown, and that is not overload

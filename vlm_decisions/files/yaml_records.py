@@ -21,6 +21,10 @@ _REST_OF_LINE = re.compile(r"[^\r\n\x85\u2028\u2029]*")
 #: A line of its own that begins as the second half of "shelf #3" does: its indentation, the rest.
 _LINE_BELOW = re.compile(r"[ \t]*\r?\n([ \t]*)(#[^\s#][^\r\n]*)")
 
+_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
+#: What YAML takes for the end of a line beside the usual ones.
+_BREAKS = re.compile("[\x85\u2028\u2029]")
+
 
 class YamlRecordError(ValueError):
     """YAML that does not hold the wanted records. The message begins with source and line."""
@@ -86,9 +90,15 @@ def read_sections(
         YamlRecordError: text that is not YAML, keys that are unknown or appear twice, other types.
     """
     try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        root = yaml.compose(text, Loader=_Loader)
+    except yaml.reader.ReaderError as error:
+        raise YamlRecordError(f"{source}:{_unreadable(text, error)}") from error
     except (yaml.YAMLError, RecursionError) as error:
-        raise YamlRecordError(f"{source}:{_syntax_error(error)}") from error
+        found, ends = _BREAKS.search(text), ""
+        if found:
+            line = text.count("\n", 0, found.start()) + 1
+            ends = f"; line {line} holds U+{ord(found[0]):04X}, which ends a line for YAML"
+        raise YamlRecordError(f"{source}:{_syntax_error(error)}{ends}") from error
     reader = _RecordReader(text, source)
     nodes = reader.sections(root, shapes)
     return {
@@ -101,6 +111,24 @@ def unknown_key(name: Any, known: Sequence[str]) -> str:
     near = difflib.get_close_matches(str(name), known, n=1)
     hint = f", did you mean '{near[0]}'?" if near else f" (known: {', '.join(known)})"
     return f"unknown key '{name}'{hint}"
+
+
+class _Loader(yaml.SafeLoader):
+    """Takes the two escaped halves that JSON writes for one character as that character."""
+
+    def compose_scalar_node(self, anchor: Any) -> yaml.ScalarNode:
+        node = super().compose_scalar_node(anchor)
+        node.value = _PAIR.sub(
+            lambda pair: pair[0].encode("utf-16", "surrogatepass").decode("utf-16"), node.value)
+        return node
+
+
+def _unreadable(text: str, error: yaml.reader.ReaderError) -> str:
+    """Return where a character stands that YAML does not allow, and how to write it."""
+    character = ord(text[error.position])
+    line = text.count("\n", 0, error.position) + 1
+    return (f"{line}: not valid YAML: the character U+{character:04X} may not stand in it: take "
+            "it out")
 
 
 def _syntax_error(error: Exception) -> str:

@@ -106,9 +106,9 @@ class ImageSubscription:
         stamp, frame_id = head_of(msg)
         stamp_ns = time_to_ns(stamp)
         try:
+            pictures = self._reader.read(msg, now_ns if self.by_arrival else stamp_ns)
             if not self.by_arrival:
                 check_stamp(stamp)
-            pictures = self._reader.read(msg, now_ns if self.by_arrival else stamp_ns)
             if len(frame_id) > MAX_FRAME_ID:
                 raise ImageError("frame_id", f"the header's frame_id has {len(frame_id)} "
                                              f"characters, the limit is {MAX_FRAME_ID}")

@@ -134,7 +134,7 @@ def _not_active(system: System) -> PageState:
 
 def _camera_remedy(system: System) -> str:
     said = _reported(system, "image")
-    if said and _sentence(system.condition) != said:
+    if said and without_numbers(_sentence(system.condition)) != without_numbers(said):
         return said
     if not system.topic:
         return "Look whether the camera is connected and delivers images."
