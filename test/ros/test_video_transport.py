@@ -52,7 +52,8 @@ def test_whole_pictures_with_their_own_stamps(tmp_path, capfd, transport, codec)
         return message(transport, codec, one.data, rgb_to_msg(rgb, of_ns, "cam").header)
 
     with system(tmp_path, image_transport=transport) as s:
-        images = wait_for(lambda: s.node._images)
+        wait_for(lambda: s.node._cameras)
+        (images,) = s.node._cameras._subscriptions.values()
         seen, push = [], images._push
         images._push = lambda frame: (seen.append(frame), push(frame))
         s.peer.start_camera(f"/image/{transport}", make=packet, kind=kind, fps=20.0)
