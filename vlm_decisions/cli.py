@@ -43,7 +43,12 @@ def main(args: Sequence[str] | None = None) -> int:
 def _run(args: Sequence[str] | None) -> int:
     _replace_what_cannot_be_shown()
     try:
-        options = _parser().parse_args(args)
+        parser = _parser()
+        if "_ARGCOMPLETE" in os.environ:  # a shell asks how the line may go on
+            import argcomplete
+
+            argcomplete.autocomplete(parser)  # does not return
+        options = parser.parse_args(args)
         code = options.run(options)
     except SystemExit:  # --help, say
         sys.stdout.flush()

@@ -7,6 +7,7 @@ EXTRAS = {
     "train": ("Training", ("torch", "transformers", "safetensors")),
     "replay": ("Bags", ("rosbags", "mcap", "zstandard")),
     "trees": ("Behaviour trees", ("py_trees",)),
+    "complete": ("Shell completions", ("argcomplete",)),
     "test": ("Pictures of the page", ("playwright",)),
 }
 """By optional dependency of this package: what needs it, and the modules that it brings."""
