@@ -45,7 +45,38 @@ def without(data: bytes, begin: float, end: float) -> bytes:
     return data[:a] + data[b:-2] + END
 
 
-DAMAGED = {
+def overwritten(data: bytes, begin: float, fill: int) -> bytes:
+    """Overwrite the image data from a share of it on; the end marker stays."""
+    first = scan_begin(data)
+    at = first + round(begin * (len(data) - 2 - first))
+    return data[:at] + bytes([fill]) * (len(data) - 2 - at) + END
+
+
+def first_scan_only(data: bytes) -> bytes:
+    """Overwrite all that follows the first scan with zeros."""
+    at = data.index(b"\xff\xc4", scan_begin(data))
+    return data[:at] + bytes(len(data) - 2 - at) + END
+
+
+def stray_between_scans(data: bytes) -> bytes:
+    """Put bytes before the segment that follows the first scan."""
+    at = data.index(b"\xff\xc4", scan_begin(data))
+    return data[:at] + b"abcde" * 5 + data[at:]
+
+
+# Of bytes that the decoder leaves over nobody can tell whether they came in addition, or whether it
+# took others of them for image data.
+OVERWRITTEN = {
+    f"{name} from {begin:.0%} on with {fill:#04x}": overwritten(data, begin, fill)
+    for name, data in (("baseline", BASELINE), ("restart markers", RESTARTS),
+                       ("progressive", PROGRESSIVE), ("optimised", OPTIMISED))
+    for begin in (0.0, 0.3, 0.6, 0.97) for fill in (0x00, 0x55, 0xFF)
+}
+DAMAGED = OVERWRITTEN | {
+    "bytes before the end that are no padding": BASELINE[:-2] + b"abcde" * 5 + END,
+    "bytes between two scans": stray_between_scans(PROGRESSIVE),
+    "all scans but the first overwritten": first_scan_only(PROGRESSIVE),
+    "all scans but the first cut": first_scan_only(PROGRESSIVE).rstrip(END).rstrip(b"\0") + END,
     "the last 70 % of the scan lost": without(BASELINE, 0.3, 1.0),
     "the last 10 % of the scan lost": without(BASELINE, 0.9, 1.0),
     "all of the scan lost": without(BASELINE, 0.0, 1.0),
@@ -69,16 +100,12 @@ def test_a_jpeg_that_lost_image_data_is_refused(name, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def stray_between_scans(data: bytes) -> bytes:
-    """Put three bytes before the segment that follows the first scan."""
-    at = data.index(b"\xff\xc4", scan_begin(data))
-    return data[:at] + b"abc" + data[at:]
-
-
+PADDING = bytes(300)
 WHOLE = {
-    "a few bytes before the end": BASELINE[:-2] + b"abcde" + END,
-    "padding before the end": BASELINE[:-2] + bytes(300) + END,
-    "a few bytes between two scans": stray_between_scans(PROGRESSIVE),
+    "padding before the end": BASELINE[:-2] + PADDING + END,
+    "padding before the end, restart markers": RESTARTS[:-2] + PADDING + END,
+    "padding before the end, progressive": PROGRESSIVE[:-2] + PADDING + END,
+    "padding and fill bytes before the end": BASELINE[:-2] + PADDING + b"\xff\xff" + END,
     "bytes after the end": BASELINE + bytes(500),
     "bytes between segments": BASELINE[:20] + b"abc" + BASELINE[20:],
     "an unknown version of JFIF": BASELINE.replace(b"JFIF\0\1", b"JFIF\0\7", 1),
@@ -93,11 +120,28 @@ WHOLE = {
 }
 
 
+def test_padding_is_told_from_image_data():
+    """Behind 0xFF 0x00, the byte 0xFF; behind a zero nobody can tell where it begins."""
+    last = set()
+    for seed in range(400):
+        small = np.random.default_rng(seed).integers(0, 255, (8, 8), np.uint8)
+        data = cv2.imencode(".jpg", small)[1].tobytes()
+        padded = data[:-2] + PADDING + END
+        stuffed, zero = data[-4:-2] == b"\xff\x00", data[-3] == 0
+        last.add((stuffed, zero))
+        if zero and not stuffed:
+            with pytest.raises(ImageError, match="premature end"):
+                decode_picture(padded)
+        else:
+            np.testing.assert_array_equal(decode_picture(padded), decode_picture(data))
+    assert last == {(True, True), (False, True), (False, False)}
+
+
 @pytest.mark.parametrize("name", WHOLE)
 def test_what_concerns_no_pixel_is_no_damage(name, capfd):
     got = decode_picture(WHOLE[name])
-    plain = {"progressive": PROGRESSIVE, "a few bytes between two scans": PROGRESSIVE,
-             "restart markers": RESTARTS}.get(name, BASELINE)
+    plain = (PROGRESSIVE if "progressive" in name else RESTARTS if "restart" in name
+             else BASELINE)
     want = cv2.imdecode(np.frombuffer(plain, np.uint8), cv2.IMREAD_COLOR)[..., ::-1]
     np.testing.assert_array_equal(got, want)
     assert capfd.readouterr() == ("", "")

@@ -1,8 +1,8 @@
 """Decode JPEG and PNG data whole, or refuse it with the reason. Nothing is written to stderr.
 
 A camera's JPEG that lost part of its data still decodes: the decoder fills the rest with grey and
-only warns. Such a warning is an error here, unless it concerns nothing that is shown (metadata, a
-few bytes between segments).
+only warns. Such a warning is an error here, unless it concerns nothing that is shown: metadata,
+bytes between the segments of the header, or zeros behind image data that is whole without them.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ FULL_RANGE = (0, 65535)
 MAX_SCANS = 64
 """A progressive JPEG of more scans is refused: each of them costs a pass over the picture."""
 
-MAX_STRAY = 64
-"""Bytes before a JPEG's end marker that belong to nothing; more of them are lost image data."""
-
+_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+_LATER_SCAN = re.compile(rb"\xff\xda..", re.DOTALL)
 _JPEG, _PNG = b"\xff\xd8", b"\x89PNG\r\n\x1a\n"
-_STRAY = re.compile(r"(\d+) extraneous bytes before marker 0x([0-9a-f]{2})")
+#: Zeros before the end marker, without the one that makes 0xFF a byte of image data.
+_PADDING = re.compile(rb"(?:(?<![\x00\xff])|(?<=\xff\x00))\x00+(?=\xff+\xd9)")
 _EXIF_ORIENTATION = 0x0112
 
 
@@ -136,37 +136,23 @@ def _decode_jpeg(data: bytes, max_pixels: int) -> np.ndarray:
     width, height, components = _jpeg_frame(segments)
     check_size(width, height, max_pixels)
     space = "GRAY" if components == 1 else "RGB"
+    _check_scans(segments, data[scan_at:])
     try:
-        pixels = _strict(data, space)
+        pixels = _decoded(data, space)
     except ValueError:
-        # Without its metadata and the bytes between its segments, a warning can only mean the
-        # image data.
-        bare = _bare(segments, data[scan_at:])
+        # Without its metadata, the bytes between its segments and padding, a warning can only mean
+        # the image data. Image data that was overwritten with zeros ends too early without them.
         try:
-            pixels = _strict(bare, space)
+            pixels = _decoded(_bare(segments, _PADDING.sub(b"", data[scan_at:])), space)
         except ValueError as error:
-            if not _harmless(str(error), data):
-                raise ImageError("data", f"damaged JPEG: {_reason(error)}") from None
-            pixels = _decoded(bare, space, strict=False)
+            raise ImageError("data", f"damaged JPEG: {_reason(error)}") from None
     return pixels[..., 0] if components == 1 else pixels
 
 
-def _strict(data: bytes, space: str) -> np.ndarray:
-    return _decoded(data, space, strict=True)
-
-
-def _decoded(data: bytes, space: str, *, strict: bool) -> np.ndarray:
+def _decoded(data: bytes, space: str) -> np.ndarray:
+    """Decode a JPEG; raises ValueError for what the decoder warns of, too."""
     # Neither of the fast ways: they change pixels.
-    return simplejpeg.decode_jpeg(data, space, fastdct=False, fastupsample=False, strict=strict)
-
-
-def _harmless(warning: str, data: bytes) -> bool:
-    """Whether a warning of a JPEG without metadata leaves every pixel as it was sent."""
-    stray = _STRAY.search(warning)
-    if stray is None or 0xD0 <= int(stray[2], 16) <= 0xD7:  # between restarts, data is missing
-        return False
-    count, end = int(stray[1]), data.rfind(b"\xff\xd9")
-    return count <= MAX_STRAY or len(set(data[end - count:end])) == 1  # one byte: padding
+    return simplejpeg.decode_jpeg(data, space, fastdct=False, fastupsample=False, strict=True)
 
 
 def _reason(error: ValueError) -> str:
@@ -208,8 +194,7 @@ def _jpeg_segments(data: bytes) -> tuple[list[bytes], int]:
 
 def _jpeg_frame(segments: list[bytes]) -> tuple[int, int, int]:
     """Return (width, height, components: 1 or 3) of the frame header. Raises ImageError."""
-    frames = [one for one in segments
-              if 0xC0 <= one[1] <= 0xCF and one[1] not in (0xC4, 0xC8, 0xCC)]
+    frames = [one for one in segments if one[1] in _FRAMES]
     if not frames:
         raise ImageError("data", "damaged JPEG: no frame header")
     frame = frames[-1]
@@ -220,6 +205,28 @@ def _jpeg_frame(segments: list[bytes]) -> tuple[int, int, int]:
     if frame[9] not in (1, 3):
         raise ImageError("format", f"JPEG of {frame[9]} components (CMYK?)")
     return int.from_bytes(frame[7:9], "big"), int.from_bytes(frame[5:7], "big"), frame[9]
+
+
+def _check_scans(segments: list[bytes], rest: bytes) -> None:
+    """Raise ImageError where whole scans are missing: the decoder says nothing of them.
+
+    Every component must have come, and of a progressive JPEG every coefficient to its last bit.
+    """
+    frame = next(one for one in reversed(segments) if one[1] in _FRAMES)
+    progressive = _progressive(segments)
+    scans = [segments[-1][4:], *(rest[at.end():at.end() + 16] for at in _LATER_SCAN.finditer(rest))]
+    missing = {(component, k) for component in frame[10:10 + 3 * frame[9]:3]
+               for k in (range(64) if progressive else (0,))}
+    for scan in scans:
+        parts = 1 + 2 * scan[0]
+        if len(scan) < parts + 3:
+            continue  # the decoder complains
+        first, last, bits = scan[parts:parts + 3] if progressive else (0, 0, 0)
+        if not bits & 0x0F:  # to the last bit
+            missing -= {(component, k) for component in scan[1:parts:2]
+                        for k in range(first, last + 1)}
+    if missing:
+        raise ImageError("data", "damaged JPEG: scans are missing")
 
 
 def _bare(segments: list[bytes], rest: bytes) -> bytes:
