@@ -69,7 +69,9 @@ def start(context: LaunchContext) -> list[Action]:
 
 
 def played(event: ProcessExited, context: LaunchContext) -> list[Action]:
-    """End with the recording, or fail with the player."""
+    """End with the recording, or fail with the player; not where all of the launch ends."""
+    if context.is_shutdown:
+        return []
     if event.returncode:
         raise RuntimeError(f"the player failed with exit code {event.returncode}: see above")
     ended = "the recording ended"

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from bag_tools import make_bag
 from waiting import wait_for
 
 pytest.importorskip("rclpy", reason="rclpy is not installed")
@@ -101,6 +102,20 @@ def test_camera_that_cannot_start(name, args, reason):
     with Process("-m", "vlm_decisions.ros", name, "--ros-args", *args) as process:
         code, output = process.end()
     assert code == 1 and reason in output and "Traceback" not in output, output
+
+
+@pytest.mark.parametrize(("number", "looped", "code"), [
+    (signal.SIGTERM, False, 1), (signal.SIGTERM, True, 0), (signal.SIGINT, False, 0)])
+def test_a_player_that_is_stopped_before_the_end(number, looped, code, tmp_path):
+    pytest.importorskip("rosbags", reason="rosbags is not installed")
+    bag = make_bag(tmp_path / "bag", 24)
+    with Process("-m", "vlm_decisions.ros", "replay_camera", "--ros-args", "-p", f"source:={bag}",
+                 "-p", f"loop:={str(looped).lower()}", "-p", "rate:=0.05", "-p", "wait_s:=0.0",
+                 "--log-level", "rcl:=debug") as process:
+        wait_for(lambda: any("[rcl]" in line for line in process.lines))  # it is being made
+        got, output = process.end(number)
+    assert got == code, output
+    assert ("not all of it was played: stopped by SIGTERM" in output) is bool(code), output
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,6 @@
-"""Run one node as a process: SIGINT and SIGTERM end it with exit code 0, soon, without a traceback.
+"""Run one node as a process: SIGINT and SIGTERM end it soon, without a traceback.
+
+The exit code is then 0, unless the node says that its work was cut short.
 
 The executor spins in a thread of its own and the main thread waits for the signal, so that a
 callback that takes long (a model that loads) delays no shutdown, and no KeyboardInterrupt is
@@ -37,10 +39,11 @@ def run(make_node: Callable[[Callable[[], None]], Node], args: list[str] | None 
     """Make a node, spin it until a signal, and return the process's exit code.
 
     ``make_node`` is given a function that asks for the end, for nodes that finish by themselves.
-    A node may have a method ``close``, called before it is destroyed, and an ``exit_code``. Returns
-    that, else 0, or ``signalled`` where a signal ended it; 1, with the reason logged, where the
-    node cannot be made (bad arguments, bad parameters). With ``until_input_ends`` the end of the
-    standard input is as good as a signal.
+    A node may have a method ``interrupted``, called with the signal's number, a method ``close``,
+    called before it is destroyed, and an ``exit_code``. Returns ``signalled`` where a signal ended
+    it, unless that is 0, else the node's code, else 0; 1, with the reason logged, where the node
+    cannot be made (bad arguments, bad parameters). With ``until_input_ends`` the end of the
+    standard input is as good as SIGTERM.
     With ``about`` (the node's documentation), ``--help`` prints that and starts nothing.
     """
     given = sys.argv[1:] if args is None else args
@@ -63,10 +66,13 @@ def run(make_node: Callable[[Callable[[], None]], Node], args: list[str] | None 
         thread = threading.Thread(target=_spin, args=(executor, node, stopping, stop),
                                   name="executor", daemon=True)
         thread.start()
-        signalled = signalled if wait() else 0
+        came = wait()
         for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)  # a second one must not cut the end short
-        deadline = threading.Timer(GRACE_S, _give_up, (signalled,))
+        if came and hasattr(node, "interrupted"):
+            node.interrupted(came)
+        code = (signalled if came else 0) or getattr(node, "exit_code", 0)
+        deadline = threading.Timer(GRACE_S, _give_up, (code,))
         deadline.daemon = True
         deadline.start()
         stopping.set()
@@ -83,8 +89,8 @@ def run(make_node: Callable[[Callable[[], None]], Node], args: list[str] | None 
         deadline.join()
         if len(threading.enumerate()) > 1:
             # A model that still loads, say: the interpreter would wait for it or fall over it.
-            _give_up(signalled)
-    return getattr(node, "exit_code", 0) or signalled
+            _give_up(code)
+    return code
 
 
 def _spin(executor: SingleThreadedExecutor, node: Node, stopping: threading.Event,

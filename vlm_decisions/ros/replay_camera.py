@@ -16,11 +16,15 @@ Parameters: ``source`` (bag or video), ``topics`` (empty: all images), ``rate`` 
 ``loop`` (start again at the end; otherwise the node ends), ``clock``, ``decoded``, ``reliability``
 (reliable or best_effort), ``wait_s`` (for a subscriber of the images, seconds; 0: do not wait),
 ``unseen`` (whether to play where none came; otherwise the node ends with exit code 1).
+
+The exit code is 1 where not all was played: a damaged recording, or SIGTERM before its end. SIGINT
+is the user's wish: 0.
 """
 
 from __future__ import annotations
 
 import json
+import signal
 import struct
 import time
 from collections.abc import Callable, Iterator
@@ -87,6 +91,7 @@ class ReplayCamera(ParameterRules, Node):
             raise ParameterError(f"source: {self._source} holds nothing to play")
         self._first_ns = self._next[0]
         self._start_ns: int | None = None
+        self._last_ns: int | None = None  # of what was played last
         latched = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
         self._playing = self.create_publisher(String, "~/playing", latched)
         self._time_pub = None
@@ -104,6 +109,16 @@ class ReplayCamera(ParameterRules, Node):
         """Remove what the bag unpacked."""
         if self._bag is not None:
             self._bag.close()
+
+    def interrupted(self, number: int) -> None:
+        """Say where a signal other than the user's cuts the recording short."""
+        if self._loop or self._next is None or number == signal.SIGINT:
+            return
+        played_s = 0.0 if self._last_ns is None else (self._last_ns - self._first_ns) / 1e9
+        self.get_logger().error(
+            f"not all of it was played: stopped by {signal.Signals(number).name} {played_s:.1f} s "
+            "into the recording")
+        self.exit_code = 1
 
     # -- what is played --------------------------------------------------------------------------
 
