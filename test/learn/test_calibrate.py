@@ -145,7 +145,7 @@ def test_platt_puts_shifted_logits_right():
     rng = np.random.default_rng(0)
     z = rng.normal(0, 2, 20_000)
     answer = rng.random(20_000) < 1 / (1 + np.exp(-z))
-    scale, bias = fit_platt("q", 2.0 * z + 3.0, answer, np.arange(20_000) // 100)
+    scale, bias = fit_platt(2.0 * z + 3.0, answer, np.arange(20_000) // 100)
     assert scale == pytest.approx(0.5, abs=0.02) and bias == pytest.approx(-1.5, abs=0.1)
     fitted = 1 / (1 + np.exp(-(scale * (2 * z + 3) + bias)))
     raw = 1 / (1 + np.exp(-(2 * z + 3)))
@@ -154,7 +154,7 @@ def test_platt_puts_shifted_logits_right():
 
 def test_a_model_that_ranks_the_wrong_way_round():
     z = np.linspace(-3, 3, 200)
-    scale, bias = fit_platt("q", -z, z > 0, np.arange(200) % 20)
+    scale, bias = fit_platt(-z, z > 0, np.arange(200) % 20)
     assert scale == LEAST_SCALE and abs(bias) < 0.05
 
 
@@ -223,7 +223,7 @@ def test_scores_that_nothing_can_be_fitted_on():
     same = distributions_of(4, 20.0)
     for one in same:
         one.truth["q"][:] = 1
-    with pytest.raises(CalibrationError, match="everything says 'one'.*--skip q"):
+    with pytest.raises(CalibrationError, match="everything says 'one'"):
         fit_any(LEVELS, same)
     broken = distributions_of(4, 20.0)
     broken[0].logits["q"][3, 1] = np.inf
@@ -310,8 +310,8 @@ def test_a_filters_rate_is_fitted_with_its_thresholds_and_guarded(monkeypatch):
 
 
 def test_logits_that_are_no_numbers():
-    with pytest.raises(CalibrationError, match="question 'q'.*not finite"):
-        fit_platt("q", np.array([1.0, np.nan]), np.array([True, False]), np.arange(2))
+    with pytest.raises(CalibrationError, match="not finite"):
+        fit_platt(np.array([1.0, np.nan]), np.array([True, False]), np.arange(2))
 
 
 def _labels(tmp_path, rows):
@@ -322,9 +322,9 @@ def _labels(tmp_path, rows):
 
 @pytest.mark.parametrize(("rows", "error", "named"), [
     ([f"v{k}.mp4,,,square,yes\n" for k in range(8)], CalibrationError,
-     "'square': everything says yes; both answers are needed.*--skip square"),
+     "'square': everything says yes and both answers are needed.*--skip square"),
     ([f"v{k}.mp4,0,2.5,square,{'yes' if k else 'no'}\n" for k in range(8)], CalibrationError,
-     "seen in two sources"),
+     "yes is seen in 7 of the sources and no in 1.*column `clip`"),
     ([f"v{k}.mp4,0,2.5,circle,yes\n" for k in range(8)], LabelError,
      "mine.csv:2: there is no question 'circle'.*it has: square, none, same, what"),
     ([f"v{k}.mp4,0,2.5,what,yes\n" for k in range(8)], LabelError, "'what' never answers 'yes'"),
@@ -333,9 +333,34 @@ def _labels(tmp_path, rows):
     (["v0.mp4,0,2.5,square,yes\n"], LabelError, "no label names v1.mp4"),
 ])
 def test_labels_that_nothing_can_be_fitted_on(videos, questions, tmp_path, rows, error, named):
+    engine = PixelModel()
     with pytest.raises(error, match=named):
-        run(videos, questions, labels=_labels(tmp_path, rows))
+        run(videos, questions, labels=_labels(tmp_path, rows), engine=engine)
+    assert engine.encoded == 0  # nothing is computed for that
     assert questions.read_text() == QUESTIONS
+
+
+def test_one_question_that_cannot_be_fitted_leaves_the_others(videos, questions, tmp_path, capsys):
+    rows = (videos / "labels.csv").read_text().removeprefix(HEAD).splitlines(keepends=True)
+    seen = [row.replace(",yes\n", ",no\n") for row in rows if ",none," in row]
+    seen[0] = seen[0].replace(",no\n", ",yes\n")
+    result = run(videos, questions, labels=_labels(
+        tmp_path, [row for row in rows if ",square," in row] + seen))
+    assert set(result["questions"]) == {"square"} and result["untouched"] == ["same", "what"]
+    book, before = QuestionBook.load(questions), QuestionBook.loads(QUESTIONS)
+    assert book.get("none") == before.get("none") and book.get("square") != before.get("square")
+    print_calibration(result)
+    out = capsys.readouterr().out
+    assert "none keeps its values: yes is seen in 1 of the sources and no in 8" in out
+
+
+def test_the_simulated_desk_has_its_own_advice(questions):
+    """Nobody can add recordings to it."""
+    questions.write_text("- id: cup\n  text: Is there a cup?\n")
+    engine = PixelModel()
+    with pytest.raises(CalibrationError, match="'cup': .* 1 simulated desks .*more --clips may"):
+        calibrate("pixels", questions, questions, engine=engine, clips=1)
+    assert engine.encoded == 0
 
 
 def test_questions_that_nothing_can_be_fitted_to(videos, questions, tmp_path):
@@ -364,7 +389,7 @@ def test_the_command(videos, questions, tmp_path, capfd):
     out = capfd.readouterr()
     assert code == 0, out.err
     assert "square" in out.out and set(json.loads((tmp_path / "out.json").read_text())) == {
-        "questions", "before", "after", "untouched"}
+        "questions", "before", "after", "unfitted", "untouched"}
     assert "# mine" in questions.read_text()
 
 

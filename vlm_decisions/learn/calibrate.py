@@ -14,25 +14,35 @@ its enter, exit and thresholds stay.
 
 Each question is fitted on two thirds of the sources. Both fits are regularised towards the
 question's present values, the more so the less data there is. Values that do not improve the
-results on the other third of the sources are not changed.
+results on the other third of the sources are not changed. A question that cannot be fitted keeps
+its values; the others are fitted all the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ..decision import YES
 from ..files.atomic import write_text
 from ..kinds import Score, kind_of, level_values
 from ..questions import Question, QuestionBook
 from ..runtime.heads import Head, answering_head, deciding_head
 from ..sources.labels import LabelError, check_sources, questions_of, read_labels
+from ..sources.truth import Truth
 from .measures import calibration_of, log_loss
-from .predictions import LabelledRecording, Predictions, labelled, predict, simulated_desks
+from .predictions import (
+    SETTLED_S,
+    LabelledRecording,
+    Predictions,
+    labelled,
+    predict,
+    simulated_desks,
+)
 from .probes import folds_of
 from .question_file import rewrite
 from .recordings import Recording
@@ -51,12 +61,18 @@ MOST_SCALE, MOST_BIAS = 1000.0, 1000.0  # limits of a question
 PULL = 0.01  # of a choice's or score's scale: log loss per squared logarithm of its change
 #: Strengths of the regularisation to try: log loss per (logit squared / 2).
 STRENGTHS = (1e-4, 1e-3, 1e-2, 0.1, 1.0)
+NOT_FINITE = "the model's logits are not finite (NaN or infinite): load it in float32"
+TOO_SHORT = f"no label lasts long enough ({SETTLED_S:g} s after a change, and a second of history)"
 #: Margins of an early exit to try, logits.
 MARGINS = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 8.0, 12.0)
 
 
 class CalibrationError(ValueError):
     """Questions or labels that nothing can be fitted on. The message says what to change."""
+
+
+class AnswersError(CalibrationError):
+    """A question whose answers are too few sources' for a part of them to be held out."""
 
 
 @dataclass
@@ -119,16 +135,43 @@ def calibrate(model: str, questions: Path, out: Path, *, recordings: Sequence[Re
     Returns:
         questions: by id the tier, the values now, `kept` (which were not changed and why), `before`
         and `after` on held-out sources. before, after: ece, brier, log_loss over all questions.
-        untouched: ids of the questions that were not calibrated.
+        unfitted: by id why a question could not be fitted; it keeps its values.
+        untouched: ids of the other questions that were not calibrated.
 
     Raises:
-        CalibrationError, LabelError, QuestionError: what is wrong, by name.
+        CalibrationError, LabelError, QuestionError: what is wrong, by name; where no question can
+            be fitted, before the model is asked as far as the truth tells.
     """
     text = questions.read_text(encoding="utf-8-sig")
     book = QuestionBook.loads(text, str(questions))
     for name in skip:
         book.get(name)
     known, fit = _known(book, recordings, labels_file, clips, skip, skip_unlabelled)
+    for question in fit:
+        if question.tier == "heads" and answering_head(question, heads) is None:
+            raise CalibrationError(
+                f"question {question.id!r} is answered by heads only and there is no head "
+                f"{question.head or question.id!r} for this model: train one, or --skip it")
+    advice = ("add recordings that show more (parts of one long recording may be told apart by a "
+              "column `clip`)" if recordings else
+              f"these {clips} simulated desks do not show enough of it; more --clips may")
+
+    def each(work: Callable[[Question], Any]) -> tuple[list[Any], dict[str, str]]:
+        """Return what `work` makes of each question to fit, and by id why it could not."""
+        done, failed = [], {}
+        for question in fit:
+            try:
+                done.append(work(question))
+            except CalibrationError as error:
+                few = isinstance(error, AnswersError)
+                failed[question.id] = f"{error}: {advice}" if few else str(error)
+        if fit and not done:
+            name, why = next(iter(failed.items()))
+            raise CalibrationError(f"no question can be fitted: question {name!r}: {why}, or leave "
+                                   f"it out with --skip {name}")
+        return done, failed
+
+    each(lambda question: _check_truth(question, [one.truth for one in known]))
     if engine is None:
         from ..engine.engine import Engine
 
@@ -137,7 +180,7 @@ def calibrate(model: str, questions: Path, out: Path, *, recordings: Sequence[Re
     told = {name for one in known for name in one.truth.ids}
     asked = [q for q in book if not q.options or q.id in told]
     predictions = predict(engine, known, asked, heads, cache)
-    done = [fit_any(question, predictions, heads, costs) for question in fit]
+    done, unfitted = each(lambda question: fit_any(question, predictions, heads, costs))
     changes = {one.question.id: one.changes for one in done}
     write_text(out, rewrite(text, changes, str(questions)))
     asked = [one for one in done if one.held]
@@ -148,7 +191,8 @@ def calibrate(model: str, questions: Path, out: Path, *, recordings: Sequence[Re
             "after": one.after, "stops": one.stops, "held_out_sources": one.sources}
             for one in done},
         **pooled,
-        "untouched": [q.id for q in book if q.id not in changes],
+        "unfitted": unfitted,
+        "untouched": [q.id for q in book if q.id not in changes and q.id not in unfitted],
     }
 
 
@@ -182,6 +226,8 @@ def print_calibration(result: dict[str, Any]) -> None:
         if when in result:
             print(f"all questions, {when:<6}: " + ", ".join(
                 f"{name} {value:.4f}" for name, value in result[when].items()))
+    for name, why in result["unfitted"].items():
+        print(f"{name} keeps its values: {why}")
     if result["untouched"]:
         print(f"not calibrated: {', '.join(result['untouched'])}")
 
@@ -245,14 +291,9 @@ def fit_scale(question: Question, predictions: Sequence[Predictions]) -> Fitted:
     right = np.concatenate([p.truth[name] for p in predictions])[settled]
     logits = np.concatenate([p.logits[name] for p in predictions])[settled]
     if not np.isfinite(logits).all():
-        raise CalibrationError(f"question {name!r}: the model's logits are not finite (NaN or "
-                               "infinite): load it in float32")
-    if len(np.unique(right)) == 1:
-        raise CalibrationError(
-            f"question {name!r}: everything says {question.options[right[0]]!r}: add recordings "
-            f"where it is another option, or leave it out with --skip {name}")
-    most = np.bincount(right).argmax() if len(right) else 0
-    held = np.isin(source, _held_out(name, source, right == most))
+        raise CalibrationError(NOT_FINITE)
+    _check_options({question.options[k] for k in np.unique(right)})
+    held = np.isin(source, _held_out(source, right == np.bincount(right).argmax()))
     one = Fitted(question, "vlm", sources=len(np.unique(source[held])))
 
     def loss(scale: float, of: np.ndarray) -> float:
@@ -305,14 +346,11 @@ def fit_question(question: Question, predictions: Sequence[Predictions],
     source = np.concatenate([p.scene[name] for p in predictions])
     truth = np.concatenate([p.truth[name] for p in predictions])
     settled = np.concatenate([p.settled[name] for p in predictions])
-    held = _held_out(name, source[settled], truth[settled] == 1)
+    held = _held_out(source[settled], truth[settled] == 1)
     out = np.isin(source, held)
     head = answering_head(question, heads)
     one = Fitted(question, "heads" if head or question.tier == "heads" else "vlm",
                  sources=len(held))
-    if one.tier == "heads" and head is None:
-        raise CalibrationError(f"question {name!r} is answered by heads only and there is no head "
-                               f"{question.head or name!r} for this model: train one, or --skip it")
     present = question.scale, question.bias
     scale, bias = present
     if question.tier == "heads":
@@ -321,7 +359,7 @@ def fit_question(question: Question, predictions: Sequence[Predictions],
     else:
         difference = np.concatenate([p.difference[name] for p in predictions])
         into, test = settled & ~out, settled & out
-        scale, bias = fit_platt(name, difference[into], truth[into] == 1, source[into], *present)
+        scale, bias = fit_platt(difference[into], truth[into] == 1, source[into], *present)
         told = truth[test] == 1
         p = {pair: _sigmoid(pair[0] * difference[test] + pair[1])
              for pair in (present, (scale, bias))}
@@ -397,7 +435,7 @@ def _fit_exit(one: Fitted, x: np.ndarray, full: np.ndarray, answer: np.ndarray,
     present = question.shallow_scale, question.shallow_bias
     scale, bias = present
     if not by_head:
-        scale, bias = fit_platt(question.id, x[into], answer[into], source[into], *present)
+        scale, bias = fit_platt(x[into], answer[into], source[into], *present)
         if (_log_losses(x[test], answer[test], scale, bias).mean()
                 >= _log_losses(x[test], answer[test], *present).mean()):
             scale, bias = present
@@ -430,7 +468,7 @@ def _tracks(name: str, predictions: Sequence[Predictions], head: Head | None, sc
     return found
 
 
-def fit_platt(name: str, difference: np.ndarray, answer: np.ndarray, source: np.ndarray,
+def fit_platt(difference: np.ndarray, answer: np.ndarray, source: np.ndarray,
               scale: float = 1.0, bias: float = 0.0) -> tuple[float, float]:
     """Return scale and bias of sigmoid(scale * difference + bias), rounded to 3 places.
 
@@ -439,7 +477,6 @@ def fit_platt(name: str, difference: np.ndarray, answer: np.ndarray, source: np.
     loss more than the best. With few sources that often means no change.
 
     Args:
-        name: the question, for messages.
         difference: logit(yes) - logit(no), (N,).
         answer: whether yes is right, bool (N,).
         source: source of each sample, (N,); samples of one source are not independent.
@@ -450,8 +487,7 @@ def fit_platt(name: str, difference: np.ndarray, answer: np.ndarray, source: np.
         CalibrationError: numbers that are not finite.
     """
     if not np.isfinite(difference).all():
-        raise CalibrationError(f"question {name!r}: the model's logits are not finite (NaN or "
-                               "infinite): load it in float32")
+        raise CalibrationError(NOT_FINITE)
     folds = folds_of(source, answer, 4)
     if not folds:
         return scale, bias
@@ -502,22 +538,45 @@ def _log_losses(difference: np.ndarray, answer: np.ndarray, scale: float,
     return np.logaddexp(0, np.where(answer, -1.0, 1.0) * (scale * difference + bias))
 
 
-def _held_out(name: str, scene: np.ndarray, answer: np.ndarray) -> np.ndarray:
-    """Return the sources of the third that is held out. Raises CalibrationError."""
-    if not len(answer):
-        raise CalibrationError(f"question {name!r}: no label lasts long enough (0.6 s after a "
-                               "change, and a second of history)")
-    if answer.all() or not answer.any():
-        only, other = ("yes", "no") if answer.all() else ("no", "yes")
-        raise CalibrationError(
-            f"question {name!r}: everything says {only}; both answers are needed: add recordings "
-            f"where it is {other} (or more --clips), or leave it out with --skip {name}")
-    folds = folds_of(scene, answer, 3)
+def _held_out(source: np.ndarray, answer: np.ndarray) -> np.ndarray:
+    """Return the sources of the third that is held out. Raises AnswersError."""
+    _check_answers(set(source[answer]), set(source[~answer]))
+    folds = folds_of(source, answer, 3)
     if not folds:
-        raise CalibrationError(
-            f"question {name!r}: yes and no must each be seen in two sources or more, so that one "
-            "can be held out (parts of one long recording may be told apart by a column `clip`)")
-    return np.unique(scene[folds[0][1]])
+        raise AnswersError("there is no part of the sources to hold out such that it and the rest "
+                           "both have yes and no")
+    return np.unique(source[folds[0][1]])
+
+
+def _check_truth(question: Question, truths: Sequence[Truth]) -> None:
+    """Raise AnswersError where the truth alone shows that a question cannot be fitted."""
+    kind = kind_of(question)
+    spans = [span for truth in truths for name in kind.names(question)
+             for span in truth.spans.get(name, ()) if span.end_s - span.start_s > SETTLED_S]
+    if question.options and kind.exclusive:
+        _check_options({span.answer for span in spans})
+    else:
+        yes = {span.scene for span in spans if span.answer == YES}
+        _check_answers(yes, {span.scene for span in spans if span.answer != YES})
+
+
+def _check_answers(yes: set[Any], no: set[Any]) -> None:
+    """Take the sources that show yes, and those that show no. Raises AnswersError."""
+    if not yes and not no:
+        raise AnswersError(TOO_SHORT)
+    if not yes or not no:
+        raise AnswersError(f"everything says {'yes' if yes else 'no'} and both answers are needed")
+    if min(len(yes), len(no)) < 2:
+        raise AnswersError(f"yes is seen in {len(yes)} of the sources and no in {len(no)}, and "
+                           "each is needed in two or more, so that one can be held out")
+
+
+def _check_options(answers: set[str]) -> None:
+    """Take the options that are right somewhere. Raises AnswersError."""
+    if not answers:
+        raise AnswersError(TOO_SHORT)
+    if len(answers) == 1:
+        raise AnswersError(f"everything says {answers.pop()!r} and another option is needed, too")
 
 
 def _pooled(done: Sequence[Fitted], when: str) -> dict[str, float | None]:
