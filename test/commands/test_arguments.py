@@ -15,7 +15,8 @@ WRONG = [
     (["rnu"], "did you mean run?"), (["bench", "tik"], "did you mean tick?"),
     (["bench", "replay", "b", "--latency", "mesured"], "did you mean measured?"),
     (["view", "--port", "99999"], "'99999' is not a whole number from 0 to 65535"),
-    (["run", "--source", "a", "--port", "http"], "'http' is not a whole number from 0 to 65535"),
+    (["run", "--source", "a", "--viewer", "--port", "http"],
+     "'http' is not a whole number from 0 to 65535"),
     (["view", "--size", "abc"], "'abc' is not WIDTHxHEIGHT in pixels, each 200 to 8000"),
     (["view", "--size", "10x10"], "'10x10' is not WIDTHxHEIGHT"),
     (["record", "--sim", "--out", "x", "--size", "640"], "'640' is not WIDTHxHEIGHT in pixels"),
@@ -25,6 +26,29 @@ WRONG = [
     (["demo", "--seconds", "soon"], "'soon' is not a positive number"),
     (["demo", "--seconds", "nan"], "'nan' is not a positive number"),
     (["bench", "engine", "--questions", "1,x"], "'x' is not a whole number from 1 on"),
+    (["record", "--sim", "--out", "x", "--seconds", "8"], "--seconds goes with --topics"),
+    (["record", "--topics", "/a", "--out", "x", "--raw", "--seed=1"],
+     "--seed, --raw go with --sim"),
+    (["calibrate", "--questions", "q", "--stamps", "header"], "--stamps goes with --bag"),
+    (["calibrate", "--questions", "q", "--skip-unlabelled"], "goes with --videos, --dir or --bag"),
+    (["calibrate", "--questions", "q", "--dir", "d", "--clips", "9"],
+     "--clips goes with the simulated desk"),
+    (["study", "recent", "--cache", "c"], "unknown option --cache"),
+    (["train", "heads", "--motion", "a"], "--motion goes with recordings"),
+    (["train", "heads", "--dir", "d", "--window", "5"], "--window goes with --motion"),
+    (["train", "heads", "--replace"], "--replace goes with recordings or --at decision"),
+    (["train", "model", "--from", "f", "--language-steps", "2"], "without --from"),
+    (["train", "model", "--without", "pair"], "--without goes with --question-steps"),
+    (["train", "heads", "--depths", "2"], "--depths goes with --at decision"),
+    (["train", "heads", "--at", "decision", "--cache", "c"], "--cache goes with --at vision"),
+    (["run", "--source", "a", "--port", "80"], "--port goes with --viewer"),
+    (["run", "--source", "a", "--no-reuse-brightness"], "--reuse-brightness goes with --reuse"),
+    (["view", "--dark"], "--dark goes with --screenshot"),
+    (["view", "--quest", "q"], "--questions goes with --sim"),
+    (["bench", "replay", "b", "--realtime", "--latency", "none"], "--latency goes with --fast"),
+    (["bench", "tick", "--rounds", "2"], "--rounds goes with --against FOLDER"),
+    (["bench", "engine", "--reuse", "--questions", "1"], "without --reuse"),
+    (["check", "exactness", "--layers", "2"], "--layers goes with --shape"),
     (["calibrate", "--questions", "q", "--clips", "2"], "'2' is not a whole number from 6 on"),
 ]
 
@@ -46,9 +70,13 @@ def parsed(*args: str):
 def test_what_is_right_is_taken():
     assert parsed("run", "--sour", "a.mp4").source == "a.mp4"  # as argparse always did
     assert parsed("run", "--source", "a", "--ask", "Is --this it?").ask == ["Is --this it?"]
-    assert parsed("view", "--size", "390X844").size == (390, 844)
+    assert parsed("view", "--screenshot", "a.png", "--size", "390X844").size == (390, 844)
     assert parsed("view", "--port", "0").port == 0
-    assert parsed("train", "heads", "--image-range", "0,4095").image_range == (0, 4095)
+    assert parsed("train", "heads", "--dir", "d", "--image-range",
+                  "0,4095").image_range == (0, 4095)
+    assert parsed("record", "--topics", "/a", "--out", "x", "--seconds", "8").seconds == 8.0
+    assert parsed("run", "--source", "a", "--viewer", "--port", "80").port == 80
+    assert parsed("run", "--source", "a", "--reuse", "pixels", "--reuse-threshold", "9")
     assert parsed("bench", "engine", "--questions", "1,6").questions == (1, 6)
     assert parsed("record", "--sim", "--out", "x").size == (640, 480)
 

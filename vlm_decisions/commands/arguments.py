@@ -14,13 +14,45 @@ Commands = Any  # what `ArgumentParser.add_subparsers` returns; argparse has no 
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that names what was probably meant."""
+    """A parser that names what was probably meant, and what would be of no effect."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Take what argparse takes."""
+        super().__init__(*args, **kwargs)
+        self._only: list[tuple[str, Callable[[argparse.Namespace], Any], tuple[str, ...]]] = []
+
+    def only(self, when: str, holds: Callable[[argparse.Namespace], Any], *names: str) -> None:
+        """Refuse the options `names` where `holds` does not: there they would be of no effect.
+
+        `when` is what the message says that they go with.
+        """
+        self._only.append((when, holds, names))
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Refuse unknown options first: what else is wrong often follows from them."""
         if args is not None:
             self._check_options(args)
-        return super().parse_known_args(args, namespace)
+        found, rest = super().parse_known_args(args, namespace)
+        given = self._given(args) if self._only else set()
+        for when, holds, names in self._only:
+            idle = [name for name in names if self._option_string_actions[name].dest in given]
+            if idle and not holds(found):
+                self.error(f"{', '.join(idle)} {'goes' if len(idle) == 1 else 'go'} with {when}")
+        return found, rest
+
+    def _given(self, args: Sequence[str]) -> set[str]:
+        """Return the destinations of the options that are named, also shortened."""
+        given = set()
+        for text in args:
+            if text == "--":
+                break
+            name = text.partition("=")[0]
+            if name.startswith("--"):
+                exact = self._option_string_actions.get(name)
+                given |= {exact.dest} if exact else {
+                    action.dest for option, action in self._option_string_actions.items()
+                    if option.startswith(name)}
+        return given
 
     def error(self, message: str) -> NoReturn:
         """Print the usage and the message, with what was probably meant; exit with 2."""
@@ -113,22 +145,26 @@ def size(least: int, most: int) -> Any:
     return read
 
 
-def reuse_arguments(parser: argparse.ArgumentParser, mode: str = "off") -> None:
+def reuse_arguments(parser: Parser, mode: str = "off") -> None:
     """Add --reuse and its settings; `mode` is its default."""
     default = ReuseSettings()
+    names: list[str] = []
     group = parser.add_argument_group("reuse of what did not change (docs/engine.md)")
     group.add_argument("--reuse", choices=REUSE_MODES, default=mode, help="[%(default)s]")
     for name, text in (("threshold", "grey levels from which on a token has changed"),
                        ("full_above", "share of changed tokens above which all are encoded"),
                        ("refresh_groups", "groups after which all are encoded anew; 0: never")):
+        names.append(f"--reuse-{name.replace('_', '-')}")
         value = getattr(default, name)
         kind = within(type(value), *REUSE_RANGES[name])
-        group.add_argument(f"--reuse-{name.replace('_', '-')}", metavar="N", default=value,
-                           type=kind, help=f"{text} [{value:g}]")
+        group.add_argument(names[-1], metavar="N", default=value, type=kind,
+                           help=f"{text} [{value:g}]")
     for name, text in (("brightness", "divide out one brightness ratio per image"),
                        ("skip_still", "neither append nor ask where nothing changed")):
-        group.add_argument(f"--reuse-{name.replace('_', '-')}", default=getattr(default, name),
+        names.append(f"--reuse-{name.replace('_', '-')}")
+        group.add_argument(names[-1], default=getattr(default, name),
                            action=argparse.BooleanOptionalAction, help=text)
+    parser.only("--reuse", lambda options: options.reuse != "off", *names)
 
 
 def reuse_settings(options: argparse.Namespace) -> ReuseSettings:

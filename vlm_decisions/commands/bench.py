@@ -21,13 +21,14 @@ def add(commands: Commands) -> None:
     tick.add_argument("--rounds", type=count, default=3,
                       help="with a checkout: runs of each [3]")
     tick.add_argument("--json", metavar="F")
+    tick.only("--against FOLDER", _with_checkout, "--rounds")
 
     def run_tick(options: argparse.Namespace) -> int:
         from ..files.atomic import write_json
         from ..lab.bench.against import against_checkout, against_kept
         from ..lab.bench.tick import bench_tick
 
-        if options.against and not Path(options.against).is_file():
+        if _with_checkout(options):
             result = against_checkout(options.against, seconds=options.seconds,
                                       questions=options.questions, rounds=options.rounds)
         else:
@@ -52,6 +53,8 @@ def add(commands: Commands) -> None:
                         help="instead: a group and a tick where 100, 50, 25, 10%% of the visual "
                              "tokens changed, at 224 and 448 pixels")
     engine.add_argument("--json", metavar="F")
+    engine.only("the ways to ask, without --reuse", lambda options: not options.reuse,
+                "--questions")
 
     def run_engine(options: argparse.Namespace) -> int:
         from ..files.atomic import write_json
@@ -157,3 +160,7 @@ def add(commands: Commands) -> None:
     views.set_defaults(run=run_views)
     bench_replay.add(what)
     bench_soak.add(what)
+
+
+def _with_checkout(options: argparse.Namespace) -> bool:
+    return bool(options.against) and not Path(options.against).is_file()

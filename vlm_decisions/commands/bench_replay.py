@@ -41,6 +41,7 @@ def add(what: Commands) -> None:
     replay.add_argument("--rounds", type=count, default=1000, help="of the bootstrap [1000]")
     replay.add_argument("--json", metavar="F")
     replay.add_argument("--html", metavar="F", help="report in one file")
+    replay.only("--fast", lambda options: not options.realtime, "--latency")
     replay.set_defaults(run=run)
 
 

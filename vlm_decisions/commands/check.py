@@ -27,9 +27,9 @@ def add(commands: Commands) -> None:
         control.add_argument(f"--{name}", dest="control", action="store_const", const=name,
                              help=f"control that must be caught: {text}")
 
+    exact.only("--shape", lambda options: options.shape, "--layers")
+
     def run_exact(options: argparse.Namespace) -> int:
-        if options.layers and not options.shape:
-            exact.error("--layers goes with --shape")
         from ..engine.engine import Engine
         from ..lab.exactness import check as check_exactness
         from ..lab.shapes import random_engine

@@ -28,6 +28,9 @@ def add(commands: Commands) -> None:
                         help="of --topics: whose decisions and events [/decision_node]")
     record.add_argument("--seconds", type=positive, default=None,
                         help="of --topics: stop after so long [at Ctrl-C]")
+    record.only("--sim", lambda options: options.sim,
+                "--segments", "--seed", "--size", "--fps", "--raw", "--questions")
+    record.only("--topics", lambda options: options.topics, "--node", "--seconds")
     record.set_defaults(run=run)
 
 

@@ -51,6 +51,7 @@ def add(commands: Commands) -> None:
     live.add_argument("--port", type=port, default=8321, help="of the page [8321]")
     reuse_arguments(live)
     live.add_argument("--seconds", type=positive, default=None, help="stop after so long")
+    live.only("--viewer", lambda options: options.viewer, "--port")
     live.set_defaults(run=run)
 
 

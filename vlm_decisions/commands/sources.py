@@ -7,11 +7,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from .arguments import value_range
+from .arguments import Parser, value_range
 
 
-def add_sources(parser: argparse.ArgumentParser) -> None:
-    """Add --videos, --dir, --bag, --topic, --labels, --skip-unlabelled and --cache."""
+def add_sources(parser: Parser, *, cached: bool = True) -> None:
+    """Add --videos, --dir, --bag, --topic, --labels, --skip-unlabelled and, if `cached`, --cache.
+
+    The parser has --clips: how many simulated desks there are without them.
+    """
     own = parser.add_argument_group(
         "your own recordings", "Without them the simulated desk is used. Labels are a CSV file: "
         "source,start_s,end_s,question,label (see docs/studies.md).")
@@ -30,14 +33,25 @@ def add_sources(parser: argparse.ArgumentParser) -> None:
     own.add_argument("--labels", type=Path, metavar="F", help="CSV file of labels")
     own.add_argument("--skip-unlabelled", action="store_true",
                      help="leave out recordings without labels, instead of refusing")
+    parser.only("--videos, --dir or --bag", own_recordings, "--image-range", "--skip-unlabelled")
+    parser.only("--bag", lambda options: options.bag, "--topic", "--stamps")
+    parser.only("the simulated desk, without --videos, --dir and --bag",
+                lambda options: not own_recordings(options), "--clips")
+    if not cached:
+        return
     parser.add_argument("--cache", type=Path, default=Path("runs/features"), metavar="DIR",
                         help="cache folder: an interrupted run continues from it "
                         "[%(default)s]")
 
 
+def own_recordings(options: argparse.Namespace) -> bool:
+    """Return whether recordings were named."""
+    return bool(options.videos or options.dir or options.bag)
+
+
 def recordings_of(options: argparse.Namespace) -> list[Any]:
     """Return the recordings that were named; raises SourceError, LabelError."""
-    if not (options.videos or options.dir or options.bag):
+    if not own_recordings(options):
         return []
     from ..learn.recordings import find_recordings
     from ..sources.labels import LabelError

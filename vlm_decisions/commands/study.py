@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .arguments import Commands, at_least, positive, reuse_arguments, reuse_settings
+from .arguments import Commands, Parser, at_least, positive, reuse_arguments, reuse_settings
 from .sources import add_sources, heads_for, recordings_of, refuse_labels, warn_of_scope
 
 
@@ -221,10 +221,10 @@ def _recent(what: Commands) -> None:
     _ways(what.add_parser("recent", help="the last 2 to 16 single frames against the stream"))
 
 
-def _ways(parser: argparse.ArgumentParser, by_question: bool = False) -> None:
+def _ways(parser: Parser, by_question: bool = False) -> None:
     """Add the arguments and the run of a study that compares ways of asking."""
     _common(parser, 40, figure=False)
-    add_sources(parser)
+    add_sources(parser, cached=False)
     study = parser.prog.split()[-1]
 
     def run(options: argparse.Namespace) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .arguments import Commands, at_least
-from .sources import add_sources, names, recordings_of, refuse_labels
+from .sources import add_sources, names, own_recordings, recordings_of, refuse_labels
 
 
 def add(commands: Commands) -> None:
@@ -29,6 +29,10 @@ def add(commands: Commands) -> None:
                        help="checkpoint that replaces the first two stages")
     model.add_argument("--strips", type=int, default=None,
                        help="clips of 4 s that the language model learns from")
+
+    model.only("the first two stages, without --from", lambda options: options.begin is None,
+               "--vision-steps", "--language-steps")
+    model.only("--question-steps", lambda options: options.question_steps, "--without")
 
     def run_model(options: argparse.Namespace) -> int:
         from ..lab.sim_desk.model import train_model
@@ -66,6 +70,14 @@ def add(commands: Commands) -> None:
     heads.add_argument("--replace", action="store_true",
                        help="overwrite heads that were made for another model")
     add_sources(heads)
+    heads.only("--at decision", lambda options: options.at == "decision", "--depths", "--set")
+    heads.only("--at vision", lambda options: options.at == "vision", "--cache")
+    heads.only("recordings or --at decision",
+               lambda options: own_recordings(options) or options.at == "decision",
+               "--questions", "--replace")
+    heads.only("recordings and --at vision",
+               lambda options: own_recordings(options) and options.at == "vision", "--motion")
+    heads.only("--motion", lambda options: options.motion, "--window")
 
     def run_heads(options: argparse.Namespace) -> int:
         from ..learn.heads import report, train_heads

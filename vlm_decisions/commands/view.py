@@ -30,6 +30,8 @@ def add(commands: Commands) -> None:
     view.add_argument("--dark", action="store_true", help="the picture in dark colours")
     view.add_argument("--seconds", type=positive, default=30.0,
                       help="from the first answer to the picture [30]")
+    view.only("--sim", lambda options: options.sim, "--questions")
+    view.only("--screenshot", lambda options: options.screenshot, "--size", "--dark", "--seconds")
     view.set_defaults(run=run)
 
 
