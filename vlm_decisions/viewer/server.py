@@ -32,7 +32,7 @@ class ServerError(OSError):
 class Server:
     """Binds `host`:`port` (0: any free one) at once, and serves from `start` to `stop`.
 
-    Raises ServerError where the address is taken or is none of this machine.
+    Raises ServerError where the address is taken, or does not belong to this machine.
     """
 
     def __init__(self, host: str = HOST, port: int = PORT) -> None:
