@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -16,6 +18,7 @@ from waiting import wait_for
 
 from vlm_decisions.model_scope import OUT_OF_SCOPE
 from vlm_decisions.ros.convert import ns_to_time
+from vlm_decisions.ros.scope import Scope
 from vlm_decisions.runtime.system import System
 
 WARN, OK = DiagnosticStatus.WARN, DiagnosticStatus.OK
@@ -92,6 +95,25 @@ def test_the_simulated_desk_and_its_recordings_are_known(tmp_path, name):
         assert s.node._scope.warning == ""
         if name == "sim_camera":
             publisher.destroy_node()
+
+
+def test_a_camera_that_has_gone_is_what_it_was():
+    """Also before the middleware has told the name of one that is back."""
+    names: list[str] = []
+    warned: list[str] = []
+    node = SimpleNamespace(
+        get_publishers_info_by_topic=lambda topic: [SimpleNamespace(node_name=n) for n in names],
+        count_publishers=lambda topic: 0,
+        get_logger=lambda: SimpleNamespace(warning=warned.append))
+    scope = Scope(node)
+    for names[:] in (["sim_camera"], [], ["_NODE_NAME_UNKNOWN_"], ["sim_camera"]):
+        for _ in range(4):
+            scope.look("/image", "sim_desk")
+        assert scope.warning == "" and not warned
+    for names[:] in (["webcam"], []):
+        for _ in range(4):
+            scope.look("/image", "sim_desk")
+        assert scope.warning and len(warned) == 1
 
 
 def test_another_model_may_look_at_any_camera(tmp_path):

@@ -72,6 +72,8 @@ TROUBLE = "1 publisher on /image, its images are lost in the middleware (91 of t
 @pytest.mark.parametrize(("part", "level", "text", "state"), [
     ("image", WARN, TROUBLE, having(link=LINK, trouble=TROUBLE)),
     ("image", ERROR, f"no image for 3.5 s: {TROUBLE}", having(image_age_s=3.5, trouble=TROUBLE)),
+    ("image", WARN, "no image for 1.53 s",
+     having(image_age_s=1.53, image_rate_hz=0.652, silent=True)),
     ("image", ERROR, "no image yet on /image: nobody publishes /image",
      having(image_age_s=math.inf, trouble="nobody publishes /image")),
     ("image", WARN, "images of several cameras come in turn: frame_id 'a' and 'b'",

@@ -155,6 +155,8 @@ def test_silence_is_told_with_who_is_there(ros):
     offer(driver, RELIABLE)
     wait_for(lambda: subscription.link.trouble == "")
     assert "1 publisher on /topic, but nothing comes" in wait_for(lambda: subscription.link.trouble)
+    subscription._receive(String())
+    assert subscription.link.trouble == ""  # from the first message on, not from the next look on
 
 
 def test_the_topic_is_the_one_after_remapping():

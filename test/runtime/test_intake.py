@@ -173,6 +173,15 @@ def test_the_image_rate_is_on_frame_time():
     assert abs(one.image_rate_hz() - 30) < 0.01
 
 
+def test_images_that_stopped_are_no_slow_rate():
+    one, _, _ = intake()
+    feed(one, 0, 3, fps=15)
+    assert not one.silent(0.9) and one.silent(1.1)
+    slow, _, _ = intake()
+    feed(slow, 0, 20, fps=0.5)
+    assert not slow.silent(9.0) and slow.silent(11.0)
+
+
 def test_a_pause_is_no_slow_rate():
     one, queue, _ = intake()
     camera = Camera()

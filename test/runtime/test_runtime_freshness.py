@@ -384,6 +384,22 @@ def test_two_cameras_on_one_topic_share_no_window_and_are_named():
     assert bench.answers("person")[-1] == YES and bench.runtime.stats().mixture == ""
 
 
+def test_two_cameras_that_have_gone_are_no_mixture():
+    """Neither while nothing comes, nor when one of them comes back."""
+    bench = Bench(ONE)
+    two_cameras(bench, 4, fps=16)
+    bench.run(4)
+    assert bench.runtime.stats().mixture
+    bench.run(9)
+    stats = bench.runtime.stats()
+    assert stats.mixture == "" and stats.views[""].silent
+    bench.film(9, 9.5)
+    bench.run(9.5)
+    stats = bench.runtime.stats()
+    assert stats.mixture == "" and not stats.views[""].silent
+    assert "several cameras" not in bench.of("person")[-1].reason
+
+
 def test_two_sizes_in_turn_are_named():
     bench = Bench(ONE)
     cameras = Camera(), Camera((60, 80))

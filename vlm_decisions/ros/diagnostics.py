@@ -197,6 +197,8 @@ class Diagnostics:
             level = WARN
             message = (f"header stamps are {_number(abs(now.stamp_offset_s))} s {side} the clock "
                        "(see stamp_source and use_sim_time)")
+        elif seen.silent:
+            level, message = WARN, f"no image for {_number(seen.image_age_s)} s"
         elif 0 < rate_hz < SLOWEST_HZ:
             level = WARN
             message = (f"{_number(rate_hz)} Hz is too slow: images more than "

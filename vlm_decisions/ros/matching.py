@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rclpy.clock import Clock, ClockType
@@ -70,7 +70,7 @@ class MatchingSubscription:
         self._received = self._lost = 0
         self._history: deque[tuple[float, int, int]] = deque()  # time, received, lost
         self._known: set[tuple[int, ...]] = set()
-        self._closed = False
+        self._closed = self._silent = False
         self._subscription: Any = None
         self._subscribe(reliability != "best_effort")
         self._link = Link(self.topic, 0, self._reliable, 0, 0, "")
@@ -117,6 +117,9 @@ class MatchingSubscription:
 
     def _receive(self, msg: Any) -> None:
         self._received += 1
+        if self._silent:  # it is over; the next look at the publishers may be a while off
+            self._silent = False
+            self._link = replace(self._link, received=self._received, trouble="")
         if self._callback is not None:  # else: taken by the executor before the end
             self._callback(msg)
 
@@ -154,6 +157,7 @@ class MatchingSubscription:
         (began_s, received, lost), (now_s, *_) = self._history[0], self._history[-1]
         received, lost = self._received - received, self._lost - lost
         silent = received == lost == 0 and now_s - began_s > WINDOW_S - 2 * CHECK_S
+        self._silent = silent
         if not offered:
             if others:
                 return (f"{self.topic} is published as {', '.join(others)}, and read as "

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
-from ..frames import NS, Frame, Group, Sampler, StampOrder
+from ..frames import MAX_INTERVAL_S, NS, Frame, Group, Sampler, StampOrder
 from .health import HealthMonitor, HealthState
 from .settings import RuntimeSettings
 from .statistics import Meter
@@ -161,19 +161,39 @@ class Intake:
         once it is over. `silent_s`: no image has come for so long; beyond PAUSE of the usual
         intervals the rate is what one image in that time would be.
         """
-        with self.changed:
-            stamps_ns = [stamp_ns for stamp_ns, _, _ in self._recent]
-        intervals_ns = [new - old for old, new in pairwise(stamps_ns)]
-        limit_ns = PAUSE * median(intervals_ns or [0])
-        counted = [interval for interval in intervals_ns if interval <= limit_ns]
-        rate_hz = len(counted) * NS / sum(counted) if sum(counted) > 0 else 0.0
+        rate_hz = self._usual_hz()
         return rate_hz if silent_s * rate_hz <= PAUSE else 1.0 / silent_s
 
-    def mixture(self) -> str:
-        """Return what is wrong where images of two cameras or sizes come in turn, else empty."""
+    def silent(self, silent_s: float) -> bool:
+        """Return whether images have stopped, none having come for `silent_s`.
+
+        That is a pause which is as long as images may be apart at all, or longer.
+        """
+        return silent_s > MAX_INTERVAL_S and silent_s * self._usual_hz() > PAUSE
+
+    def _usual_hz(self) -> float:
+        intervals_ns = self._intervals_ns()
+        limit_ns = PAUSE * median(intervals_ns or [0])
+        counted = [interval for interval in intervals_ns if interval <= limit_ns]
+        return len(counted) * NS / sum(counted) if sum(counted) > 0 else 0.0
+
+    def _intervals_ns(self) -> list[int]:
         with self.changed:
-            sizes = [size for _, size, _ in self._recent]
-            names = [name for _, _, name in self._recent]
+            return [new[0] - old[0] for old, new in pairwise(self._recent)]
+
+    def mixture(self) -> str:
+        """Return what is wrong where images of two cameras or sizes come in turn, else empty.
+
+        What came before the last pause says nothing of the cameras that are there now.
+        """
+        with self.changed:
+            intervals_ns = self._intervals_ns()
+            limit_ns = max(PAUSE * median(intervals_ns or [0]), MAX_INTERVAL_S * NS)
+            begin = max((k for k, interval in enumerate(intervals_ns, 1) if interval > limit_ns),
+                        default=0)
+            recent = list(self._recent)[begin:]
+        sizes = [size for _, size, _ in recent]
+        names = [name for _, _, name in recent]
         if _changes(names) >= MIXED_CHANGES:
             return "images of several cameras come in turn: frame_id " + _listed(map(repr, names))
         if _changes(sizes) >= MIXED_CHANGES:

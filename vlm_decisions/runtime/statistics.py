@@ -32,7 +32,8 @@ class Percentiles:
 class ViewStats:
     """A snapshot of one view; the fields are those of RuntimeStats for it alone.
 
-    `priority`: as described. Questions go by their ids.
+    `priority`: as described. Questions go by their ids. `silent`: images have come, and have
+    stopped.
     """
 
     priority: float
@@ -52,6 +53,7 @@ class ViewStats:
     rates_hz: dict[str, float]
     costs: dict[str, Cost]
     contradictions: dict[str, int] = field(default_factory=dict)
+    silent: bool = False
 
 
 @dataclass(frozen=True)

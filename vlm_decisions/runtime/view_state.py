@@ -237,12 +237,14 @@ class ViewState:
         """Return a snapshot; under the owner's lock."""
         meter, age_s = self.meter, self.gate.image_age_s(now_ns)
         frame_ns = self.gate.frame_time_ns(now_ns)
+        silent = bool(frame_ns) and self.intake.silent(age_s)
         return ViewStats(
             priority=self.view.priority,
             image_rate_hz=self.intake.image_rate_hz(age_s) if frame_ns else 0.0,
             image_age_s=age_s,
             condition=self.gate.condition(now_ns),
-            mixture=self.intake.mixture(),
+            silent=silent,
+            mixture="" if silent else self.intake.mixture(),
             overload=self.overload(now_ns),
             queue=len(self.queue),
             groups=meter.total("groups"),
