@@ -14,7 +14,6 @@ from launch.action import Action
 from launch.actions import (
     DeclareLaunchArgument,
     EmitEvent,
-    LogInfo,
     OpaqueFunction,
     RegisterEventHandler,
     TimerAction,
@@ -69,14 +68,13 @@ def start(context: LaunchContext) -> list[Action]:
 
 
 def played(event: ProcessExited, context: LaunchContext) -> list[Action]:
-    """End with the recording, or fail with the player; not where all of the launch ends."""
+    """End with the player, or fail with the player; not where all of the launch ends."""
     if context.is_shutdown:
         return []
     if event.returncode:
         raise RuntimeError(f"the player failed with exit code {event.returncode}: see above")
-    ended = "the recording ended"
-    return [LogInfo(msg=ended),
-            TimerAction(period=LAST_S, actions=[EmitEvent(event=Shutdown(reason=ended))])]
+    shutdown = EmitEvent(event=Shutdown(reason="the player ended"))  # it says why
+    return [TimerAction(period=LAST_S, actions=[shutdown])]
 
 
 def decided(event: ProcessExited, context: LaunchContext) -> list[Action]:

@@ -103,7 +103,7 @@ class ReplayCamera(ParameterRules, Node):
             self._time_type = ClockMsg
             self._time_pub = self.create_publisher(ClockMsg, "/clock", 10)
             self.create_timer(CLOCK_S, self._tell_time, clock=steady)
-        self.create_timer(TICK_S, self._tick, clock=steady)
+        self._timer = self.create_timer(TICK_S, self._tick, clock=steady)
 
     def close(self) -> None:
         """Remove what the bag unpacked."""
@@ -111,14 +111,17 @@ class ReplayCamera(ParameterRules, Node):
             self._bag.close()
 
     def interrupted(self, number: int) -> None:
-        """Say where a signal other than the user's cuts the recording short."""
-        if self._loop or self._next is None or number == signal.SIGINT:
+        """Say where a signal cuts the recording short; it is a failure unless the user wants it."""
+        if self._loop or self._next is None:
             return
         played_s = 0.0 if self._last_ns is None else (self._last_ns - self._first_ns) / 1e9
-        self.get_logger().error(
-            f"not all of it was played: stopped by {signal.Signals(number).name} {played_s:.1f} s "
-            "into the recording")
-        self.exit_code = 1
+        said = (f"not all of it was played: stopped by {signal.Signals(number).name} "
+                f"{played_s:.1f} s into the recording")
+        if number == signal.SIGINT:
+            self.get_logger().info(said)
+        else:
+            self.get_logger().error(said)
+            self.exit_code = 1
 
     # -- what is played --------------------------------------------------------------------------
 
@@ -209,6 +212,9 @@ class ReplayCamera(ParameterRules, Node):
                 self.exit_code = 1
                 self._next, self._loop = None, False
         if not self._loop:
+            self._timer.cancel()
+            if not self.exit_code:
+                self.get_logger().info("the recording ended")
             self._stop()
             return
         self._items = self._play()
