@@ -46,6 +46,8 @@ WRONG = [
     (["view", "--dark"], "--dark goes with --screenshot"),
     (["view", "--quest", "q"], "--questions goes with --sim"),
     (["bench", "replay", "b", "--realtime", "--latency", "none"], "--latency goes with --fast"),
+    (["bench", "replay", "b", "--recent", "8"], "--recent goes with the mode recentN"),
+    (["bench", "replay", __file__, "--stamps", "arrival"], "--stamps goes with a bag"),
     (["bench", "tick", "--rounds", "2"], "--rounds goes with --against FOLDER"),
     (["bench", "engine", "--reuse", "--questions", "1"], "without --reuse"),
     (["check", "exactness", "--layers", "2"], "--layers goes with --shape"),
@@ -75,6 +77,8 @@ def test_what_is_right_is_taken():
     assert parsed("train", "heads", "--dir", "d", "--image-range",
                   "0,4095").image_range == (0, 4095)
     assert parsed("record", "--topics", "/a", "--out", "x", "--seconds", "8").seconds == 8.0
+    assert parsed("bench", "replay", "b", "--modes", "stream,recent8", "--recent", "8").recent == 8
+    assert parsed("bench", "replay", "b", "--topic", "/a").topic == "/a"
     assert parsed("run", "--source", "a", "--viewer", "--port", "80").port == 80
     assert parsed("run", "--source", "a", "--reuse", "pixels", "--reuse-threshold", "9")
     assert parsed("bench", "engine", "--questions", "1,6").questions == (1, 6)

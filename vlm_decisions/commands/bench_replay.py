@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from .arguments import Commands, count, positive, value_range
@@ -41,8 +42,22 @@ def add(what: Commands) -> None:
     replay.add_argument("--rounds", type=count, default=1000, help="of the bootstrap [1000]")
     replay.add_argument("--json", metavar="F")
     replay.add_argument("--html", metavar="F", help="report in one file")
+    replay.only("the mode recentN (--modes recentN or all)", _asks_recent, "--recent")
+    replay.only("a bag", _may_be_bag, "--topic", "--stamps")
     replay.only("--fast", lambda options: not options.realtime, "--latency")
     replay.set_defaults(run=run)
+
+
+def _asks_recent(options: argparse.Namespace) -> bool:
+    return any(mode.strip() in ("all", f"recent{options.recent}")
+               for mode in (options.modes or "").split(","))
+
+
+def _may_be_bag(options: argparse.Namespace) -> bool:
+    from ..sources.recording import is_bag
+
+    path = options.recording
+    return not Path(path).exists() or is_bag(path)  # what is not there is told later
 
 
 def run(options: argparse.Namespace) -> int:
