@@ -30,7 +30,7 @@ class FakeStream:
         time.sleep(self.engine.ask_s)
         if any("fault" in query.text for query in queries):
             raise ValueError("this question is at fault")
-        return [SimpleNamespace(logits=self._logits(query), depth=query.depth or 4)
+        return [SimpleNamespace(logits=self._logits(query), depth=query.depth if isinstance(query.depth, int) else 4)
                 for query in queries]
 
     @staticmethod

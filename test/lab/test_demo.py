@@ -74,7 +74,7 @@ def test_a_signal_that_another_thread_gets_leaves_no_child(monkeypatch):
     made = []
     start = subprocess.Popen
 
-    def interrupted_start(_):
+    def interrupted_start(command, **how):
         made.append(start([sys.executable, "-c", "import time; time.sleep(60)"]))
         other = threading.Thread(target=lambda: signal.pthread_sigmask(
             signal.SIG_UNBLOCK, [signal.SIGTERM]) and signal.raise_signal(signal.SIGTERM))
