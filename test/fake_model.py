@@ -30,8 +30,12 @@ class FakeStream:
         time.sleep(self.engine.ask_s)
         if any("fault" in query.text for query in queries):
             raise ValueError("this question is at fault")
-        return [SimpleNamespace(logits=self._logits(query), depth=query.depth if isinstance(query.depth, int) else 4)
+        return [SimpleNamespace(logits=self._logits(query), depth=self._depth(query.depth))
                 for query in queries]
+
+    @staticmethod
+    def _depth(asked) -> int:
+        return asked if isinstance(asked, int) else 4
 
     @staticmethod
     def _logits(query) -> np.ndarray:

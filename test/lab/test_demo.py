@@ -75,7 +75,7 @@ def test_a_signal_that_another_thread_gets_leaves_no_child(monkeypatch):
     start = subprocess.Popen
 
     def interrupted_start(command, **how):
-        made.append(start([sys.executable, "-c", "import time; time.sleep(60)"]))
+        made.append(start([sys.executable, "-c", "import time; time.sleep(60)"], **how))
         other = threading.Thread(target=lambda: signal.pthread_sigmask(
             signal.SIG_UNBLOCK, [signal.SIGTERM]) and signal.raise_signal(signal.SIGTERM))
         other.start()
