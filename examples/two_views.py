@@ -27,23 +27,24 @@ def main() -> None:
     """Spin the node and a listener of one view until a signal."""
     with open("two_views.yaml", "w") as file:
         file.write(QUESTIONS)
-    with rclpy.init():
-        decisions = DecisionNode(
-            parameter_overrides=[Parameter("questions_file", value="two_views.yaml")])
-        mine = Node("mine")
-        mine.create_subscription(
-            Decision, "decision_node/right/decisions/cup",
-            lambda msg: print(f"{msg.view}: {msg.question_id} is {msg.answer}", flush=True),
-            QoSProfile(depth=1, durability=QoSDurabilityPolicy.TRANSIENT_LOCAL))
-        executor = SingleThreadedExecutor()
-        executor.add_node(decisions)
-        executor.add_node(mine)
-        try:
-            executor.spin()
-        except (KeyboardInterrupt, ExternalShutdownException):
-            pass
-        finally:
-            decisions.close()  # ends the engine's thread
+    rclpy.init()
+    decisions = DecisionNode(
+        parameter_overrides=[Parameter("questions_file", value="two_views.yaml")])
+    mine = Node("mine")
+    mine.create_subscription(
+        Decision, "decision_node/right/decisions/cup",
+        lambda msg: print(f"{msg.view}: {msg.question_id} is {msg.answer}", flush=True),
+        QoSProfile(depth=1, durability=QoSDurabilityPolicy.TRANSIENT_LOCAL))
+    executor = SingleThreadedExecutor()
+    executor.add_node(decisions)
+    executor.add_node(mine)
+    try:
+        executor.spin()
+    except (KeyboardInterrupt, ExternalShutdownException):
+        pass
+    finally:
+        decisions.close()  # ends the engine's thread
+        rclpy.try_shutdown()
 
 
 if __name__ == "__main__":

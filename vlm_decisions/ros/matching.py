@@ -128,7 +128,8 @@ class MatchingSubscription:
 
     def _incompatible(self, event: Any) -> None:
         # Not in the subscription's own event, which may replace it.
-        self._node.executor.create_task(self._check)
+        if self._node.executor is not None:
+            self._node.executor.create_task(self._check)
 
     def _check(self) -> None:
         if self._closed:  # a task that was waiting

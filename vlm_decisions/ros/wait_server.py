@@ -185,6 +185,8 @@ class WaitServer:
             self._hand_in(goal.handle, goal.result)
 
     def _hand_in(self, handle: ServerGoalHandle, result: WaitFor.Result) -> None:
+        if self._node.executor is None:  # nothing spins any more: no reply can be sent
+            return
         self._ended[bytes(handle.goal_id.uuid)] = result
         handle.execute()
 
