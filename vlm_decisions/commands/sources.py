@@ -72,6 +72,23 @@ def refuse_labels(options: argparse.Namespace) -> None:
                          "--bag")
 
 
+def known_of(options: argparse.Namespace, recordings: list[Any]) -> list[Any]:
+    """Return the labelled recordings, or simulated desks where none were named.
+
+    Raises LabelError.
+    """
+    from ..learn.predictions import labelled, simulated_desks
+    from ..sources.labels import check_sources, read_labels
+
+    if not recordings:
+        refuse_labels(options)
+        return simulated_desks(options.clips)
+    labels = read_labels(options.labels)
+    check_sources(labels, [one.name for one in recordings],
+                  skip_unlabelled=options.skip_unlabelled)
+    return labelled(recordings, labels)
+
+
 def warn_of_scope(model: str) -> None:
     """Say so where a model is asked about recordings that it cannot know."""
     from ..model_scope import scope_warning

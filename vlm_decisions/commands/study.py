@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .arguments import Commands, Parser, at_least, positive, reuse_arguments, reuse_settings
-from .sources import add_sources, heads_for, recordings_of, refuse_labels, warn_of_scope
+from .sources import add_sources, heads_for, known_of, recordings_of, warn_of_scope
 
 
 def add(commands: Commands) -> None:
@@ -230,20 +230,12 @@ def _ways(parser: Parser, by_question: bool = False) -> None:
     def run(options: argparse.Namespace) -> int:
         from ..engine.engine import Engine
         from ..lab.studies import variants
-        from ..learn.predictions import labelled, simulated_desks
         from ..questions import QuestionBook, questions_path
-        from ..sources.labels import check_sources, read_labels
 
         recordings = recordings_of(options)
         if recordings:
             warn_of_scope(options.model)
-            labels = read_labels(options.labels)
-            check_sources(labels, [r.name for r in recordings],
-                          skip_unlabelled=options.skip_unlabelled)
-            known = labelled(recordings, labels)
-        else:
-            refuse_labels(options)
-            known = simulated_desks(options.clips)
+        known = known_of(options, recordings)
         told = {name for one in known for name in one.truth.ids}
         asked = [q for q in QuestionBook.load(questions_path(options.questions)) if q.id in told]
         if not asked:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .arguments import Commands, at_least
-from .sources import add_sources, names, own_recordings, recordings_of, refuse_labels
+from .sources import add_sources, known_of, names, own_recordings, recordings_of, refuse_labels
 
 
 def add(commands: Commands) -> None:
@@ -115,20 +115,11 @@ def depths(text: str) -> list[int]:
 def _at_decision(options: argparse.Namespace, recordings: Sequence[Any]) -> list[Any]:
     from ..engine.engine import Engine
     from ..learn.decision_heads import train_decision_heads
-    from ..learn.predictions import labelled, simulated_desks
     from ..questions import QuestionBook, questions_path
-    from ..sources.labels import check_sources, read_labels
 
     book = QuestionBook.load(questions_path(options.set))
     chosen = [book.get(name) for name in options.questions] or list(book)
-    if recordings:
-        labels = read_labels(options.labels)
-        check_sources(labels, [r.name for r in recordings],
-                      skip_unlabelled=options.skip_unlabelled)
-        known = labelled(recordings, labels)
-    else:
-        refuse_labels(options)
-        known = simulated_desks(options.clips)
+    known = known_of(options, recordings)
     return train_decision_heads(
         Engine.load(options.model), options.out, known, chosen, options.depths,
         trained_on=f"{len(known)} recordings" if recordings else f"{len(known)} simulated desks",

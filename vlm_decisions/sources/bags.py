@@ -174,7 +174,11 @@ class Bag:
                 yield Frame(rgb, of_ns, *heads[of_ns])
             if len(heads) > MAX_DELAY:
                 del heads[next(iter(heads))]
-        for rgb, of_ns in reader.rest():
+        try:
+            pictures = reader.rest()
+        except ImageError as error:
+            pictures, left_out = [], str(error)
+        for rgb, of_ns in pictures:
             shown += 1
             yield Frame(rgb, of_ns, *heads[of_ns])
         if not shown:
