@@ -118,7 +118,7 @@ def _parser() -> argparse.ArgumentParser:
 
     parser = Parser(
         prog="vlm-decisions", description="Many standing questions about a camera, answered as "
-        "probabilities with ages.")
+        "probabilities with ages.", example="demo --seconds 20")
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for module in (demo, view, run, record, replay, train, calibrate, corrections, bench, check,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
+import shlex
+
 import pytest
 
 from vlm_decisions import cli
@@ -67,6 +70,27 @@ def test_what_is_wrong_is_said(args, message, capsys):
 
 def parsed(*args: str):
     return cli._parser().parse_args(args)
+
+
+def commands_below(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
+    found = [parser]
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for child in action.choices.values():
+                found += commands_below(child)
+    return found
+
+
+@pytest.mark.parametrize("command", commands_below(cli._parser()), ids=lambda p: p.prog)
+def test_the_help_of_every_command_has_an_example_that_it_takes(command, capsys):
+    program, *path = command.prog.split()
+    with pytest.raises(SystemExit):
+        cli.main([*path, "--help"])
+    example = capsys.readouterr().out.splitlines()[-1].strip()
+    assert example.startswith(f"{command.prog} ")
+    given = shlex.split(example.removeprefix(command.prog))
+    assert given, "an example of nothing"
+    assert callable(parsed(*path, *given).run)
 
 
 def test_what_is_right_is_taken():

@@ -16,10 +16,15 @@ Commands = Any  # what `ArgumentParser.add_subparsers` returns; argparse has no 
 class Parser(argparse.ArgumentParser):
     """A parser that names what was probably meant, and what would be of no effect."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Take what argparse takes."""
+    def __init__(self, *args: Any, example: str = "", **kwargs: Any) -> None:
+        """Take what argparse takes, and an `example` of what can follow the command's name."""
         super().__init__(*args, **kwargs)
+        self.example = example
         self._only: list[tuple[str, Callable[[argparse.Namespace], Any], tuple[str, ...]]] = []
+
+    def format_help(self) -> str:
+        """Return the help with the example below it, in one line that can be copied."""
+        return f"{super().format_help()}\nexample:\n  {self.prog} {self.example}\n"
 
     def only(self, when: str, holds: Callable[[argparse.Namespace], Any], *names: str) -> None:
         """Refuse the options `names` where `holds` does not: there they would be of no effect.

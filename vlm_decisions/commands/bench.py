@@ -10,9 +10,10 @@ from .arguments import Commands, count, counts, positive
 
 
 def add(commands: Commands) -> None:
-    bench = commands.add_parser("bench", help="measure on this machine")
+    bench = commands.add_parser("bench", help="measure on this machine", example="tick")
     what = bench.add_subparsers(required=True, metavar="WHAT")
-    tick = what.add_parser("tick", help="simulated camera and node: what a group costs")
+    tick = what.add_parser("tick", help="simulated camera and node: what a group costs",
+                           example="--seconds 30 --json tick.json")
     tick.add_argument("--seconds", type=positive, default=20.0)
     tick.add_argument("--questions", default="desk")
     tick.add_argument("--against", metavar="FOLDER|F",
@@ -42,7 +43,8 @@ def add(commands: Commands) -> None:
         return 0
 
     tick.set_defaults(run=run_tick)
-    engine = what.add_parser("engine", help="the shared prefix and four other ways to ask")
+    engine = what.add_parser("engine", help="the shared prefix and four other ways to ask",
+                             example="--shape 0.8b --layers 4")
     engine.add_argument("--shape", choices=("tiny", "0.8b", "2b"), default="tiny",
                         help="random weights of this shape [tiny]")
     engine.add_argument("--questions", type=counts, default=(1, 6, 18, 64), metavar="1,6,18,64")
@@ -71,7 +73,8 @@ def add(commands: Commands) -> None:
         return 0
 
     engine.set_defaults(run=run_engine)
-    stream = what.add_parser("stream", help="a running state compared with a window computed anew")
+    stream = what.add_parser("stream", help="a running state compared with a window computed anew",
+                             example="--questions 16")
     which = stream.add_mutually_exclusive_group()
     which.add_argument("--model", default="sim_desk")
     which.add_argument("--shape", choices=("tiny", "0.8b", "2b"),
@@ -93,7 +96,8 @@ def add(commands: Commands) -> None:
         return 0
 
     stream.set_defaults(run=run_stream)
-    peers = what.add_parser("peers", help="mlx-vlm as its users call it, copies, and here")
+    peers = what.add_parser("peers", help="mlx-vlm as its users call it, copies, and here",
+                            example="--models sim_desk,tiny")
     peers.add_argument("--models", default="sim_desk,0.8b,2b", metavar="A,B",
                        help="sim_desk, a checkpoint, or random weights of a shape: tiny, 0.8b, 2b "
                             "[sim_desk,0.8b,2b]")
@@ -115,7 +119,8 @@ def add(commands: Commands) -> None:
         return 0
 
     peers.set_defaults(run=run_peers)
-    packed = what.add_parser("packed", help="a tick with packed weights and with plain ones")
+    packed = what.add_parser("packed", help="a tick with packed weights and with plain ones",
+                             example="--bits 4")
     packed.add_argument("--model", default="sim_desk", help="a plain checkpoint [sim_desk]")
     packed.add_argument("--bits", type=int, choices=(2, 3, 4, 5, 6, 8), default=4)
     packed.add_argument("--questions", type=count, default=16, metavar="N", help="a tick [16]")
@@ -133,7 +138,8 @@ def add(commands: Commands) -> None:
         return 0
 
     packed.set_defaults(run=run_packed)
-    views = what.add_parser("views", help="many cameras on one model, and as many copies of it")
+    views = what.add_parser("views", help="many cameras on one model, and as many copies of it",
+                            example="--views 1,4 --seconds 20")
     views.add_argument("--views", type=counts, default=(1, 2, 4, 8), metavar="1,2,4,8")
     views.add_argument("--seconds", type=positive, default=30.0, help="for each count [30]")
     views.add_argument("--questions", default="desk", help="a shipped set or a file [desk]")

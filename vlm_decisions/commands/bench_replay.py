@@ -11,7 +11,8 @@ from .sources import warn_of_scope
 
 
 def add(what: Commands) -> None:
-    replay = what.add_parser("replay", help="a recording with its truth, answered and scored")
+    replay = what.add_parser("replay", help="a recording with its truth, answered and scored",
+                             example="door_bag --questions questions.yaml --modes stream,recent4")
     replay.add_argument("recording", metavar="BAG|VIDEO")
     replay.add_argument("--truth", metavar="T",
                         help="file of segments (YAML or JSON), or topic [the bag's own]")

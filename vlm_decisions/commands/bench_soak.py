@@ -8,13 +8,15 @@ from .arguments import Commands, positive
 
 
 def add(what: Commands) -> None:
-    soak = what.add_parser("soak", help="the node under random faults, frame time accelerated")
+    soak = what.add_parser("soak", help="the node under random faults, frame time accelerated",
+                           example="--minutes 5 --seed 1")
     soak.add_argument("--minutes", type=positive, default=30.0, help="how long [30]")
     soak.add_argument("--seed", type=int, default=0, help="picks the faults [0]")
     soak.add_argument("--questions", default="desk", help="shipped set or YAML file [desk]")
     soak.add_argument("--json", metavar="F")
     soak.set_defaults(run=run_soak)
-    load = what.add_parser("overload", help="12 questions at 8 Hz on an engine slowed down")
+    load = what.add_parser("overload", help="12 questions at 8 Hz on an engine slowed down",
+                           example="--slowness 5")
     load.add_argument("--seconds", type=positive, default=30.0, help="how long [30]")
     load.add_argument("--slowness", type=positive, default=5.0, help="times as slow [5]")
     load.add_argument("--model", default="sim_desk")

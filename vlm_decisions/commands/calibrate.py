@@ -11,7 +11,8 @@ from .sources import add_sources, heads_for, names, recordings_of, refuse_labels
 
 def add(commands: Commands) -> None:
     fit = commands.add_parser(
-        "calibrate", help="fit scale, bias, enter and exit of questions to recordings or the desk")
+        "calibrate", help="fit scale, bias, enter and exit of questions to recordings or the desk",
+        example="--questions questions.yaml --bag door_bag")
     fit.add_argument("--model", default="sim_desk")
     fit.add_argument("--questions", type=Path, required=True, metavar="F", help="YAML file")
     fit.add_argument("--out", type=Path, metavar="F", help="YAML file to write [the same]")

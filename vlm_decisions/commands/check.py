@@ -8,9 +8,10 @@ from .arguments import Commands, count
 
 
 def add(commands: Commands) -> None:
-    check = commands.add_parser("check", help="prove what is claimed")
+    check = commands.add_parser("check", help="prove what is claimed", example="exactness")
     what = check.add_subparsers(required=True, metavar="WHAT")
-    exact = what.add_parser("exactness", help="the shared prefix against plain full sequences")
+    exact = what.add_parser("exactness", help="the shared prefix against plain full sequences",
+                            example="--shape tiny --wrong-pos")
     which = exact.add_mutually_exclusive_group()
     which.add_argument("--model", default="sim_desk")
     which.add_argument("--shape", choices=("tiny", "0.8b", "2b"),

@@ -10,13 +10,17 @@ from .sources import names
 
 
 def add(commands: Commands) -> None:
-    top = commands.add_parser("corrections", help="list, take back or export corrections of a node")
+    top = commands.add_parser("corrections", help="list, take back or export corrections of a node",
+                              example="list --learn-dir learned")
     what = top.add_subparsers(required=True, metavar="WHAT")
 
-    listing = what.add_parser("list", help="one line for each, oldest first")
-    undo = what.add_parser("undo", help="take one back (of a running node: ~/undo_correction)")
+    listing = what.add_parser("list", help="one line for each, oldest first",
+                              example="--learn-dir learned")
+    undo = what.add_parser("undo", help="take one back (of a running node: ~/undo_correction)",
+                           example="--learn-dir learned --number 3")
     undo.add_argument("--number", type=at_least(1), default=0, metavar="N", help="[the newest]")
-    export = what.add_parser("export", help="pictures and labels.csv, for `train heads --dir`")
+    export = what.add_parser("export", help="pictures and labels.csv, for `train heads --dir`",
+                             example="--learn-dir learned --out labelled")
     export.add_argument("--out", type=Path, required=True, metavar="FOLDER")
     export.add_argument("--questions", type=names, default=[], metavar="ID,ID",
                         help="questions to export [all]")

@@ -8,7 +8,8 @@ from .arguments import Commands, positive
 
 
 def add(commands: Commands) -> None:
-    demo = commands.add_parser("demo", help="simulated desk and node over DDS, live, then scored")
+    demo = commands.add_parser("demo", help="simulated desk and node over DDS, live, then scored",
+                               example="--seconds 60 --seed 3")
     demo.add_argument("--seconds", type=positive, default=30.0, help="how long [30]")
     demo.add_argument("--seed", type=int, default=0, help="which desk [0]")
     demo.add_argument("--questions", default="desk", help="shipped set or YAML file [desk]")

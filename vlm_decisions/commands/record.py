@@ -8,7 +8,8 @@ from .arguments import Commands, count, positive, size
 
 
 def add(commands: Commands) -> None:
-    record = commands.add_parser("record", help="record a bag: the simulated desk, or live topics")
+    record = commands.add_parser("record", help="record a bag: the simulated desk, or live topics",
+                                 example="--topics /camera/image_raw --out door_bag --seconds 60")
     what = record.add_mutually_exclusive_group(required=True)
     what.add_argument("--sim", action="store_true",
                       help="the simulated desk with its truth, as fast as it can be drawn")

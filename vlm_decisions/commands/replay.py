@@ -9,7 +9,8 @@ from .arguments import Commands, positive
 
 
 def add(commands: Commands) -> None:
-    replay = commands.add_parser("replay", help="publish a bag's images and truth")
+    replay = commands.add_parser("replay", help="publish a bag's images and truth",
+                                 example="door_bag --loop")
     replay.add_argument("bag", metavar="BAG", help="bag, or video file")
     replay.add_argument("--rate", type=positive, default=1.0, help="2: twice as fast [1]")
     replay.add_argument("--loop", action="store_true", help="start again at the end")

@@ -35,7 +35,8 @@ LATE_S = 0.5
 
 def add(commands: Commands) -> None:
     live = commands.add_parser(
-        "run", help="the runtime on a webcam, a stream or a video file, without ROS")
+        "run", help="the runtime on a webcam, a stream or a video file, without ROS",
+        example="--source webcam --ask 'Is the door open?' --viewer")
     live.add_argument("--source", required=True, metavar="webcam|URL|FILE",
                       help="webcam, webcam:N, rtsp://..., or a video file")
     live.add_argument("--model", default="sim_desk",

@@ -12,7 +12,7 @@ from .sources import add_sources, heads_for, known_of, recordings_of, warn_of_sc
 
 
 def add(commands: Commands) -> None:
-    study = commands.add_parser("study", help="measure a model")
+    study = commands.add_parser("study", help="measure a model", example="score --clips 40")
     what = study.add_subparsers(required=True, metavar="WHAT")
     for part in (_score, _questions, _suggestions, _ladder, _temporal, _baseline, _heads, _mvbench,
                  _reuse, _wording, _ablation, _recent):
@@ -20,7 +20,8 @@ def add(commands: Commands) -> None:
 
 
 def _score(what: Commands) -> None:
-    score = what.add_parser("score", help="the embedded model on desks that it was not trained on")
+    score = what.add_parser("score", help="the embedded model on desks that it was not trained on",
+                            example="--clips 40 --json score.json")
     _common(score, 400, heads=True, figure=False)
     score.add_argument("--details", metavar="F",
                        help="JSON of details: conditions, calibration by question, time")
@@ -41,7 +42,8 @@ def _score(what: Commands) -> None:
 
 
 def _questions(what: Commands) -> None:
-    questions = what.add_parser("questions", help="whether the embedded model understands language")
+    questions = what.add_parser("questions", help="whether the embedded model understands language",
+                                example="--clips 40")
     questions.add_argument("--model", default="sim_desk")
     questions.add_argument("--clips", type=at_least(2), default=200,
                            help="held-out desks [%(default)s]")
@@ -63,7 +65,8 @@ def _questions(what: Commands) -> None:
 
 def _suggestions(what: Commands) -> None:
     suggestions = what.add_parser("suggestions",
-                                  help="the questions that the embedded model answers rightly")
+                                  help="the questions that the embedded model answers rightly",
+                                  example="--json suggestions.json")
     suggestions.add_argument("--model", default="sim_desk")
     suggestions.add_argument("--clips", type=at_least(20), default=60,
                              help="held-out desks [%(default)s]")
@@ -82,7 +85,8 @@ def _suggestions(what: Commands) -> None:
 
 
 def _ladder(what: Commands) -> None:
-    ladder = what.add_parser("ladder", help="at what depth each kind of question can be read")
+    ladder = what.add_parser("ladder", help="at what depth each kind of question can be read",
+                             example="--clips 40 --figure ladder.png")
     _common(ladder, 300)
 
     def run(options: argparse.Namespace) -> int:
@@ -95,7 +99,8 @@ def _ladder(what: Commands) -> None:
 
 
 def _temporal(what: Commands) -> None:
-    temporal = what.add_parser("temporal", help="whether the model uses time")
+    temporal = what.add_parser("temporal", help="whether the model uses time",
+                               example="--figure temporal.png")
     _common(temporal, 200, heads=True)
 
     def run(options: argparse.Namespace) -> int:
@@ -111,7 +116,8 @@ def _temporal(what: Commands) -> None:
 
 
 def _baseline(what: Commands) -> None:
-    baseline = what.add_parser("baseline", help="the model compared with cheaper methods")
+    baseline = what.add_parser("baseline", help="the model compared with cheaper methods",
+                               example="--no-cnn")
     _common(baseline, 400)
     baseline.add_argument("--test", type=at_least(20), default=200,
                           help="desks to measure on [%(default)s]")
@@ -130,7 +136,8 @@ def _baseline(what: Commands) -> None:
 
 
 def _heads(what: Commands) -> None:
-    heads = what.add_parser("heads", help="predictions of heads on a camera or file, over time")
+    heads = what.add_parser("heads", help="predictions of heads on a camera or file, over time",
+                            example="--source door.mp4 --figure heads.png")
     heads.add_argument("--source", required=True, metavar="webcam[:N]|FILE")
     heads.add_argument("--seconds", type=positive, help="stop after so many [the end]")
     _common(heads, None, heads=True)
@@ -150,7 +157,8 @@ def _heads(what: Commands) -> None:
 
 
 def _mvbench(what: Commands) -> None:
-    mvbench = what.add_parser("mvbench", help="MVBench's questions, if its data is on this machine")
+    mvbench = what.add_parser("mvbench", help="MVBench's questions, if its data is on this machine",
+                              example="--annotations action.json --videos videos")
     mvbench.add_argument("--annotations", type=Path, nargs="+", required=True, metavar="F",
                          help="JSON files, one a task")
     mvbench.add_argument("--videos", type=Path, required=True, metavar="DIR")
@@ -170,7 +178,8 @@ def _mvbench(what: Commands) -> None:
 
 
 def _reuse(what: Commands) -> None:
-    reuse = what.add_parser("reuse", help="how often answers with reuse differ from those without")
+    reuse = what.add_parser("reuse", help="how often answers with reuse differ from those without",
+                            example="--scenes 4")
     reuse.add_argument("--scenes", type=at_least(1), default=12,
                        help="of 20 s, a quarter of them in flicker or with a moving camera "
                             "[%(default)s]")
@@ -207,18 +216,21 @@ def _reuse(what: Commands) -> None:
 
 
 def _wording(what: Commands) -> None:
-    wording = what.add_parser("wording", help="paraphrases of questions, and orders of options")
+    wording = what.add_parser("wording", help="paraphrases of questions, and orders of options",
+                              example="--texts paraphrases.yaml")
     wording.add_argument("--texts", type=Path, metavar="F",
                          help="YAML: question id to a list of paraphrases")
     _ways(wording, by_question=True)
 
 
 def _ablation(what: Commands) -> None:
-    _ways(what.add_parser("ablation", help="windows of 1, 2 and 4 s at 4 and 8 frames a second"))
+    _ways(what.add_parser("ablation", help="windows of 1, 2 and 4 s at 4 and 8 frames a second",
+                          example="--clips 40"))
 
 
 def _recent(what: Commands) -> None:
-    _ways(what.add_parser("recent", help="the last 2 to 16 single frames against the stream"))
+    _ways(what.add_parser("recent", help="the last 2 to 16 single frames against the stream",
+                          example="--bag door_bag"))
 
 
 def _ways(parser: Parser, by_question: bool = False) -> None:

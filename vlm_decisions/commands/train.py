@@ -12,9 +12,11 @@ from .sources import add_sources, known_of, names, own_recordings, recordings_of
 
 
 def add(commands: Commands) -> None:
-    train = commands.add_parser("train", help="train the embedded model or its heads")
+    train = commands.add_parser("train", help="train the embedded model or its heads",
+                                example="heads --dir pictures --labels pictures/labels.csv")
     what = train.add_subparsers(required=True, metavar="WHAT")
-    model = what.add_parser("model", help="the embedded model, on the simulated desk")
+    model = what.add_parser("model", help="the embedded model, on the simulated desk",
+                            example="--work training/sim_desk")
     model.add_argument("--work", type=Path, default=Path("training/sim_desk"),
                        help="checkpoints; an interrupted run continues from it [%(default)s]")
     model.add_argument("--out", type=Path, default=Path("training/sim_desk/checkpoint"),
@@ -47,7 +49,8 @@ def add(commands: Commands) -> None:
         return 0
 
     model.set_defaults(run=run_model)
-    heads = what.add_parser("heads", help="Tier 1 heads, on your recordings or on the desk")
+    heads = what.add_parser("heads", help="Tier 1 heads, on your recordings or on the desk",
+                            example="--videos door.mp4 --labels labels.csv --questions door_open")
     heads.add_argument("--model", default="sim_desk", help="the model they are for [sim_desk]")
     heads.add_argument("--out", type=Path, default=Path("heads"), help="folder [%(default)s]")
     heads.add_argument("--clips", type=at_least(20), default=1200,

@@ -15,7 +15,8 @@ from .arguments import Commands, port, positive, size
 
 
 def add(commands: Commands) -> None:
-    view = commands.add_parser("view", help="a page that shows a node's images and decisions")
+    view = commands.add_parser("view", help="a page that shows a node's images and decisions",
+                               example="--sim --questions desk")
     view.add_argument("--node", default="decision_node", help="which node [decision_node]")
     view.add_argument("--sim", action="store_true",
                       help="also start a simulated desk and a node for it")
