@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from ...engine.prompt import PromptTemplate
 from ...sim.script import OBJECTS
 from . import forward
-from .corpus import Meaning, families, moves, where
+from .corpus import Wordings, families, moves, where
 from .scenes import GROUP_S, Moment
 from .strips import EncodedStrip
 from .vision import FLAGS, POSE, flags_of, pose_of
@@ -238,15 +238,15 @@ class Asker:
         return [self._phrase(rng, pool[i], answers[i]) for i in picks]
 
     @staticmethod
-    def _contested(family: Meaning, now: Moment) -> bool:
+    def _contested(family: Wordings, now: Moment) -> bool:
         return family.contested is not None and family.contested(now.state, now.x)
 
-    def _weight(self, family: Meaning, answer: str, now: Moment) -> float:
+    def _weight(self, family: Wordings, answer: str, now: Moment) -> float:
         contested = self._contested(family, now)
         share = max(0.03, self._share[family.name, contested].get(answer, 0.03))
         return self._base[family.name] / share * (CONTESTED if contested else 1.0)
 
-    def _phrase(self, rng: np.random.Generator, family: Meaning,
+    def _phrase(self, rng: np.random.Generator, family: Wordings,
                 answer: str) -> tuple[list[int], int]:
         text = family.texts[0 if rng.random() < 0.3 else int(rng.integers(len(family.texts)))]
         if not family.options:
