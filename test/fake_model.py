@@ -98,3 +98,24 @@ class ScriptedStream(FakeStream):
     def ask(self, queries):
         return [SimpleNamespace(depth=4, logits=np.array(
             [4.0, 0.0] if query.text in self.engine.true else [0.0, 4.0])) for query in queries]
+
+
+class SeeingModel(FakeModel):
+    """Says yes to every question about a picture whose first pixel is bright, else no."""
+
+    def encode(self, frames, **sized):
+        group = super().encode(frames)
+        group.mean = np.full(8, float(self.corners[-1][0]), np.float32)
+        return group
+
+    def stream(self, window_groups: int = 8, mode: str = "stream") -> FakeStream:
+        return SeeingStream(self, window_groups)
+
+
+class SeeingStream(FakeStream):
+    """Answers by the newest group."""
+
+    def ask(self, queries):
+        bright = self.history[-1].group.mean[0] > 127
+        return [SimpleNamespace(depth=4, logits=np.array([4.0, 0.0] if bright else [0.0, 4.0]))
+                for _ in queries]

@@ -1,7 +1,8 @@
 """Conditions over the answers of other questions: `person and not (activity == "on phone")`.
 
 A name is a question's id (or one of the camera's health), or a label of an any_of in brackets, as
-`on_desk[cup]` or `on_desk["toy car"]`: it holds where the answer is yes. `==` and `!=` compare an
+`on_desk[cup]` or `on_desk["toy car"]`: it holds where the answer is yes. With several views it may
+say whose answer counts: `door.person`, `door.on_desk[cup]`. `==` and `!=` compare an
 answer with one of its question's, `in` with several: `people in (one, two)`. An answer that is
 `unknown` or `uncertain` leaves open whatever depends on it, and what is open does not hold. Nothing
 is ever executed: the text is parsed, and all but the above refused.
@@ -10,11 +11,19 @@ is ever executed: the text is parsed, and all but the above refused.
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from .decision import NO, UNCERTAIN, UNKNOWN, YES, label_name
-from .kinds import QuestionLike, kind_of, names_of, question_of
+from .kinds import (
+    QuestionLike,
+    in_view,
+    kind_of,
+    names_of,
+    question_of,
+    view_of,
+    without_view,
+)
 from .texts import what_cannot_stand
 
 MAX_CONDITION = 500
@@ -29,7 +38,7 @@ class Condition:
     """A condition that was read.
 
     `bare`: names that must be answered yes; `compared`: (name, answer) pairs. A name is a
-    question's id, or `id[label]`.
+    question's id, or `id[label]`; either may stand behind the name of a view and a dot.
     """
 
     text: str
@@ -47,20 +56,35 @@ class Condition:
         """Ids of the questions that it depends on."""
         return tuple(dict.fromkeys(map(question_of, self.names)))
 
-    def check(self, questions: Mapping[str, QuestionLike]) -> None:
-        """Raise ConditionError unless every question exists and can give the answer named."""
+    @property
+    def views(self) -> tuple[str, ...]:
+        """Names of the views that it says."""
+        return tuple(dict.fromkeys(filter(None, map(view_of, self.names))))
+
+    def check(
+        self, questions: Mapping[str, QuestionLike], views: Iterable[str] = ("",)
+    ) -> None:
+        """Raise ConditionError unless every question exists and can give the answer named.
+
+        `views`: the names of those there are, each question of which a condition may name.
+        """
         there = names_of(questions)
         for name in self.names:
-            if name not in there:
-                raise ConditionError(_not_there(name, there, questions))
+            if without_view(name) not in there:
+                raise ConditionError(_not_there(without_view(name), there, questions))
+            if view := view_of(name):
+                _check_view(view, questions.get(question_of(name)), question_of(name), views)
         for name in self.bare:
-            if there[name] != (YES, NO):
-                raise ConditionError(f"'{name}' is {kind_of(questions[name]).noun}: compare it, as "
-                                     f"in {name} == \"{there[name][0]}\"")
-        for name, answer in self.compared:
-            if answer not in there[name]:
+            possible = there[without_view(name)]
+            if possible != (YES, NO):
+                noun = kind_of(questions[question_of(name)]).noun
                 raise ConditionError(
-                    f"'{name}' never answers '{answer}' (its answers: {', '.join(there[name])})"
+                    f"'{name}' is {noun}: compare it, as in {name} == \"{possible[0]}\"")
+        for name, answer in self.compared:
+            possible = there[without_view(name)]
+            if answer not in possible:
+                raise ConditionError(
+                    f"'{name}' never answers '{answer}' (its answers: {', '.join(possible)})"
                 )
 
     def holds(self, answers: Mapping[str, str]) -> bool | None:
@@ -138,6 +162,18 @@ def _holds(node: ast.expr, answers: Mapping[str, str]) -> bool | None:
     return among != isinstance(node.ops[0], (ast.NotEq, ast.NotIn))
 
 
+def _check_view(
+    view: str, question: QuestionLike | None, question_id: str, views: Iterable[str]
+) -> None:
+    there = [name for name in views if name]
+    if view not in there:
+        known = ", ".join(there) or "one, without a name"
+        raise ConditionError(f"there is no view '{view}' (there are: {known})")
+    if question is not None and not question.is_of(view):
+        raise ConditionError(
+            f"'{question_id}' is not asked of view '{view}' (it is of: {question.view})")
+
+
 def _not_there(
     name: str, there: Mapping[str, tuple[str, ...]], questions: Mapping[str, QuestionLike]
 ) -> str:
@@ -151,16 +187,22 @@ def _not_there(
 
 
 def _is_name(node: ast.expr) -> bool:
-    """Tell whether a node is a question's id, or one with a label in brackets."""
+    """Tell whether a node is a question's id, of a view or not, or one with a label in brackets."""
     if isinstance(node, ast.Subscript):
         label = node.slice
-        return isinstance(node.value, ast.Name) and (isinstance(label, ast.Name) or _is_text(label))
-    return isinstance(node, ast.Name)
+        return _is_id(node.value) and (isinstance(label, ast.Name) or _is_text(label))
+    return _is_id(node)
+
+
+def _is_id(node: ast.expr) -> bool:
+    return isinstance(node.value if isinstance(node, ast.Attribute) else node, ast.Name)
 
 
 def _name(node: ast.expr) -> str:
     if isinstance(node, ast.Subscript):
-        return label_name(node.value.id, _text(node.slice))
+        return label_name(_name(node.value), _text(node.slice))
+    if isinstance(node, ast.Attribute):
+        return in_view(node.value.id, node.attr)
     return node.id
 
 

@@ -43,6 +43,10 @@ class QuestionLike(Protocol):
     thresholds: tuple[float, ...]
     enter: float
     exit: float
+    view: str
+
+    def is_of(self, view: str) -> bool:
+        """Return whether it is asked of the view of that name."""
 
 
 class KindError(ValueError):
@@ -410,8 +414,24 @@ def level_values(levels: Sequence[str]) -> tuple[float, ...]:
 
 
 def question_of(name: str) -> str:
-    """Return the id of the question that a name is of: `on_desk` for `on_desk[cup]`."""
-    return name.partition("[")[0]
+    """Return the id of the question that a name is of: `on_desk` for `door.on_desk[cup]`."""
+    return name.partition("[")[0].rpartition(".")[2]
+
+
+def view_of(name: str) -> str:
+    """Return the view that a name says: `door` for `door.on_desk[cup]`, nothing for `on_desk`."""
+    return name.partition("[")[0].rpartition(".")[0]
+
+
+def in_view(view: str, name: str) -> str:
+    """Return the name of an answer of that view, as in conditions: `door.on_desk[cup]`."""
+    return f"{view}.{name}"
+
+
+def without_view(name: str) -> str:
+    """Return a name as it is within its view: `on_desk[cup]` for `door.on_desk[cup]`."""
+    view = view_of(name)
+    return name[len(view) + 1:] if view else name
 
 
 def label_of(name: str) -> str:

@@ -225,6 +225,13 @@ class Question:
         implied = [name for one in self.implies for name in parse_condition(one).questions]
         return tuple(dict.fromkeys([*self.depends_on, *implied]))
 
+    @property
+    def views_named(self) -> tuple[str, ...]:
+        """Views whose answers its conditions name."""
+        conditions = [*([self.when] if self.when else []), *self.implies]
+        return tuple(dict.fromkeys(
+            view for one in conditions for view in parse_condition(one).views))
+
     def is_of(self, view: str) -> bool:
         """Return whether it is asked of the view of that name."""
         return self.view in ("", ALL, view)
@@ -611,6 +618,10 @@ class QuestionBook:
         users = [question.id for question in self if question.view == name]
         if users:
             raise QuestionError(f"view '{name}': {', '.join(users)} asked of it", "view")
+        users = [question.id for question in self if name in question.views_named]
+        if users:
+            raise QuestionError(
+                f"view '{name}': it is in a condition of {', '.join(users)}", "view")
         if len(self._views) == 1:
             raise QuestionError(f"view '{name}' is the only one", "view")
         del self._views[name]
@@ -688,12 +699,12 @@ class QuestionBook:
                 )
             try:
                 if question.when:
-                    parse_condition(question.when).check(questions)
+                    parse_condition(question.when).check(questions, self._views)
             except ConditionError as error:
                 raise _link_error(question, "when", str(error)) from error
             try:
                 for one in question.implies:
-                    parse_condition(one).check(questions)
+                    parse_condition(one).check(questions, self._views)
             except ConditionError as error:
                 raise _link_error(question, "implies", str(error)) from error
             if question.needs:

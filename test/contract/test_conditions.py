@@ -35,7 +35,8 @@ def test_what_a_condition_means(text, answers, holds):
 
 
 @pytest.mark.parametrize("text", [
-    "", " ", "person and", "person & away", "1", "f(person)", "person.x", "person < away",
+    "", " ", "person and", "person & away", "1", "f(person)", "person.x.y", "f().person",
+    "person < away",
     "a == b == c", "__import__('os')", "[person]", "lambda: person", "person if away else person",
     "(" * 400 + "person" + ")" * 400, "not " * 124 + "person" + "x" * 500, "person\x00", 7,
 ])
@@ -95,3 +96,44 @@ def test_what_others_depend_on_stays():
     assert len(book) == 4 and book.get("person").needs is None
     book.remove("q")
     book.remove("person")
+
+
+VIEWS = "views: {front: {image: /front}, back: {image: /back}}\nquestions:\n"
+
+
+def test_a_name_may_say_the_view_whose_answer_counts():
+    condition = parse_condition('front.person and not back.person or back.on_desk["toy car"]')
+    assert condition.names == ("front.person", "back.person", "back.on_desk[toy car]")
+    assert condition.questions == ("person", "on_desk") and condition.views == ("front", "back")
+    said = {"front.person": "yes", "back.person": "no", "back.on_desk[toy car]": "no"}
+    assert condition.holds(said) is True
+    assert condition.holds(said | {"back.person": "yes"}) is False
+    assert condition.holds({"person": "yes"}) is None
+    assert parse_condition("front.activity in (typing, idle)").holds({"front.activity": "idle"})
+
+
+@pytest.mark.parametrize("condition, words", [
+    ("left.person", "there is no view 'left' \\(there are: front, back\\)"),
+    ("front.door", "'door' is not asked of view 'front' \\(it is of: back\\)"),
+    ("front.nobody", "there is no question 'nobody'"),
+    ("a.b.person", "may hold question ids"),
+    ("front.person == a.b", "compares a question with one of its answers"),
+])
+def test_a_view_that_cannot_be_meant_is_refused_with_its_line(condition, words):
+    text = (f"{VIEWS}- {{id: person, text: p}}\n- {{id: door, text: d, view: back}}\n"
+            f"- {{id: q, text: q, when: {condition}}}\n")
+    with pytest.raises(QuestionError, match=f"file:5: question 'q': when {words}"):
+        QuestionBook.loads(text, "file")
+
+
+def test_without_named_views_none_can_be_said():
+    with pytest.raises(QuestionError, match="no view 'front' \\(there are: one, without a name"):
+        QuestionBook.loads("- {id: a, text: a}\n- {id: b, text: b, when: front.a}\n")
+
+
+def test_a_view_that_a_condition_names_stays():
+    book = QuestionBook.loads(VIEWS + "- {id: a, text: a}\n- {id: b, text: b, implies: back.a}\n")
+    with pytest.raises(QuestionError, match="view 'back': it is in a condition of b"):
+        book.remove_view("back")
+    book.replace("b", implies=())
+    assert book.remove_view("back").name == "back"

@@ -5,12 +5,16 @@ import pytest
 pytest.importorskip("rclpy", reason="rclpy is not installed")
 
 from diagnostic_msgs.msg import DiagnosticStatus
+from fake_model import SeeingModel
+from rclpy.action import ActionClient
 from ros_peer import LATCHED, system
 from sensor_msgs.msg import Image
 from waiting import wait_for
 
+from vlm_decisions.action import WaitFor
 from vlm_decisions.msg import Decision, Question, QuestionArray, View
-from vlm_decisions.srv import AddQuestion, AddView, Ask, RemoveView
+from vlm_decisions.ros.convert import rgb_to_msg
+from vlm_decisions.srv import AddQuestion, AddView, Ask, Correct, ListCorrections, RemoveView
 
 ERROR, OK = DiagnosticStatus.ERROR, DiagnosticStatus.OK
 QUESTIONS = """
@@ -186,3 +190,103 @@ def test_a_file_of_views_that_is_wrong_is_told(tmp_path):
     with system(tmp_path, views_file=str(file)) as s:
         status = s.peer.status("model", ERROR)
         assert "views.yaml:3: view 'b': region lies outside the picture: 2" in status.message
+
+
+def lit(value):
+    """Return what makes a camera's messages with a first pixel of that value."""
+    def make(rgb, stamp_ns):
+        rgb[0, 0] = value
+        return rgb_to_msg(rgb, stamp_ns, "cam")
+    return make
+
+
+@pytest.fixture(scope="module")
+def apart(tmp_path_factory):
+    """One node whose views disagree: yes at the front, no at the back."""
+    folder = tmp_path_factory.mktemp("apart")
+    with system(folder, questions=QUESTIONS, fake=SeeingModel(),
+                learn_dir=str(folder / "learned")) as s:
+        s.peer.start_camera("/front", make=lit(255))
+        s.peer.front = s.peer._camera
+        s.peer.start_camera("/back", make=lit(0))
+        wait_for(lambda: all((d := newest(s.peer, view, "person")) and d.answer == answer
+                             for view, answer in (("front", "yes"), ("back", "no"))))
+        yield s
+        s.peer.stop_camera()
+        s.peer.front.join()
+
+
+@pytest.mark.parametrize("condition, view, success, told", [
+    ("front.person and not back.person", "", True, "front.person yes, back.person no"),
+    ("person", "front", True, "person yes"),
+    ("person", "back", False, "not within 0.5 s: person no"),
+    ("person and door", "front", False, "person yes, door no"),
+    ("person", "", False, "several views, name one: front, back"),
+    ("front.door", "", False, "'door' is not asked of view 'front' (it is of: back)"),
+    ("left.person", "", False, "there is no view 'left' (there are: front, back)"),
+])
+def test_a_wait_is_for_the_view_that_is_meant(apart, condition, view, success, told):
+    client = ActionClient(apart.peer, WaitFor, "/decision_node/wait_for")
+    assert client.wait_for_server(20.0)
+    goal = WaitFor.Goal(condition=condition, view=view, timeout_s=0.5)
+
+    def act(call):
+        task = apart.peer.executor.create_task(call)
+        wait_for(task.done)
+        return task.result()
+
+    sent = act(lambda: client.send_goal_async(goal))
+    wait_for(sent.done)
+    ended = act(sent.result().get_result_async)
+    wait_for(ended.done)
+    result = ended.result().result
+    assert (result.success, told in result.message) == (success, True), result.message
+    if condition.startswith("front.person"):
+        assert [(one.view, one.answer) for one in result.decisions] == [
+            ("front", "yes"), ("back", "no")]
+    client.destroy()
+
+
+def test_leaves_act_on_the_view_that_is_meant(apart):
+    py_trees = pytest.importorskip("py_trees", reason="py_trees is not installed")
+    from vlm_decisions.ros.behaviours import AnswerIs, AskOnce, DecisionToBlackboard
+
+    success, failure = py_trees.common.Status.SUCCESS, py_trees.common.Status.FAILURE
+
+    def ended(leaf, feedback):
+        leaf.setup(node=apart.peer)
+        def over():
+            leaf.tick_once()
+            return feedback in leaf.feedback_message
+        try:
+            wait_for(over)
+            return leaf.status
+        finally:
+            leaf.shutdown()
+
+    fields = {"max_age_s": 5.0}
+    assert ended(AnswerIs("f", "person", view="front", **fields), "person: yes") == success
+    assert ended(AnswerIs("b", "person", view="back", **fields), "person: no (") == failure
+    assert ended(AnswerIs("d", "door", "no", **fields), "door: no (") == success  # of one only
+    assert ended(AnswerIs("w", "person", **fields),
+                 "person: it is answered of several views, name one: front, back") == failure
+    assert ended(AnswerIs("l", "person", view="left", **fields),
+                 "there is no view 'left' (there are: front, back)") == failure
+    assert ended(AnswerIs("c", "camera_dark", "no", view="back", max_age_s=60.0),
+                 "camera_dark: no (") == success
+    seen = DecisionToBlackboard("s", "person", key="seen", view="front", **fields)
+    assert ended(seen, "person: yes") == success
+    assert seen.blackboard.get("seen").view == "front"
+    assert ended(AskOnce("a", "Is it so", view="front"), "yes") == success
+    assert ended(AskOnce("n", "Is it so"), "several views, name one: front, back") == failure
+
+
+def test_a_correction_is_of_its_view(apart):
+    reply = apart.peer.call(Correct, "correct", question_id="person", answer="no")
+    assert not reply.success and "several views, name one: front, back" in reply.message
+    for view, said in (("front", "yes"), ("back", "no")):
+        reply = apart.peer.call(Correct, "correct", question_id="person", answer="no", view=view)
+        assert reply.success and reply.correction.said == said, reply.message
+    listed = apart.peer.call(ListCorrections, "list_corrections", view="back")
+    assert [one.view for one in listed.corrections] == ["back"]
+    assert len(apart.peer.call(ListCorrections, "list_corrections").corrections) == 2

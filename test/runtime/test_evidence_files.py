@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -110,3 +111,19 @@ def test_without_what_writes_bags_clips_are_refused_with_what_to_install(monkeyp
     monkeypatch.setitem(sys.modules, "rosbags.typesys", None)
     with pytest.raises(ValueError, match=r"evidence_dir, clips of events: .*\[replay\]"):
         check_clips()
+
+
+def test_views_of_one_camera_have_evidence_each(recorded):
+    r = recorded()
+    shared = look(1.0)
+    for view in ("front", "door"):
+        r.recorder.look(SimpleNamespace(view=view, frame=shared.frame))
+        r.recorder.look(SimpleNamespace(view=view, frame=shared.frame))
+    for view, answer in (("front", "yes"), ("door", "no")):
+        r.recorder.decision(replace(said(answer, 1.0), view=view))
+    wait_for(lambda: len(r.paths) == 2)
+    told = {(d["view"], d["answer"]) for d in
+            (json.loads((path / "decision.json").read_text()) for path in r.paths)}
+    assert told == {("front", "yes"), ("door", "no")}
+    assert all((path / "frame.jpg").is_file() for path in r.paths)
+    assert len(r.recorder._frames) == 2

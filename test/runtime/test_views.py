@@ -1,12 +1,16 @@
 """Many views in one runtime: who sees what, whose turn it is, and that nothing leaks."""
 
+import time
+
 import numpy as np
 import pytest
-from fakes import START_NS, Bench, Camera, FakeEngine
+from fakes import START_NS, Bench, Camera, FakeEngine, FakeStream, SimClock
 
 from vlm_decisions.frames import NS, Frame
 from vlm_decisions.questions import QuestionBook, QuestionError
-from vlm_decisions.views import View
+from vlm_decisions.runtime import Runtime
+from vlm_decisions.runtime.runtime import OPEN_S
+from vlm_decisions.views import View, ViewError
 
 FRONT, BACK = ("/front", ""), ("/back", "")
 TWO = """
@@ -310,3 +314,159 @@ def test_a_rebuild_goes_on_in_pieces_where_there_is_no_dead_time():
     bench, asked = loaded(6, ", window_groups: 2", encode_s=0.002, ask_s=0.1)
     assert bench.engine.calls("idle"), "no piece was done"
     assert min(asked) > 0
+
+
+def test_a_condition_may_say_the_view_whose_answer_counts():
+    bench = Views("""
+views: {front: {image: /front}, back: {image: /back}}
+questions:
+  - {id: red, text: red}
+  - {id: detail, text: detail, when: front.red and not back.red}
+  - {id: never, text: never, when: back.red}
+  - {id: both, text: red, implies: back.red, view: front}
+""", FakeEngine(answer=red))
+    bench.film_of(FRONT, 0, 3, shade=60)
+    bench.film_of(BACK, 0, 3, shade=-60)
+    bench.run(3)
+    last = {(d.view, d.question_id): d for d in bench.decisions}
+    assert last["front", "detail"].answer != "unknown"
+    assert last["back", "detail"].answer != "unknown"
+    assert {last[view, "never"].status for view in ("front", "back")} == {"not_asked"}
+    assert last["front", "both"].contradicts == ("back.red",)
+
+
+def test_watchers_are_shown_what_each_view_sees():
+    bench = Views("""
+views:
+  whole: {image: /front}
+  left: {image: /front, region: [0, 0, 0.5, 1]}
+questions:
+  - {id: red, text: red}
+  - {id: blue, text: blue}
+""", FakeEngine(answer=red))
+    looks = []
+    bench.runtime.watch(looks.append)
+    bench.film_of(FRONT, 0, 1)
+    bench.run(1)
+    shapes = {(look.view, look.frame.image.shape) for look in looks}
+    assert shapes == {("whole", (48, 64, 3)), ("left", (48, 32, 3))}
+    frames = {(look.view, look.t_end_ns, id(look.frame)) for look in looks}
+    assert len(frames) == len(looks) / 2, "the questions of a group are shown one frame"
+
+
+LEFT = View("left", "/front", region=(0.0, 0.0, 0.5, 1.0))
+
+
+class Refusing(FakeEngine):
+    """Opens so many streams, and then no more."""
+
+    streams: int = 2
+
+    def stream(self, window_groups, mode):
+        if len(self.calls("stream")) >= self.streams:
+            raise MemoryError("no memory for another stream")
+        return super().stream(window_groups, mode)
+
+
+def test_a_view_that_the_engine_cannot_open_is_refused_and_the_others_live():
+    bench = Views(TWO, Refusing(answer=red))
+    bench.film_of(FRONT, 0, 4, shade=60)
+    bench.film_of(BACK, 0, 4, shade=60)
+
+    def add():
+        with pytest.raises(QuestionError, match="view 'left': the model cannot open it: no memory"):
+            bench.runtime.add_view(LEFT)
+
+    bench.clock.at(2.05, add)
+    bench.run(4)
+    assert [view.name for view in bench.runtime.views()] == ["front", "back"]
+    assert len(bench.asked("front", 2.1)) == len(bench.asked("back", 2.1)) >= 7
+    bench.engine.streams = 3
+    bench.runtime.add_view(LEFT)
+    assert bench.runtime.views()[-1] == LEFT
+
+
+def test_a_view_is_refused_by_name_while_the_thread_lives_on():
+    engine = Refusing(answer=red)
+    runtime = Runtime(lambda: engine, QuestionBook.loads(TWO), clock_ns=(clock := SimClock()))
+    runtime.start()
+    runtime.wait_ready(20.0)
+    try:
+        with pytest.raises(QuestionError, match="view 'left': the model cannot open it: no memory"):
+            runtime.add_view(LEFT)
+        with pytest.raises(QuestionError, match="view 'small': pixel_budget 63 is below one "
+                                                "visual token, which has 8 by 8 pixels"):
+            runtime.add_view(View("small", "/front", pixel_budget=63))
+        assert [view.name for view in runtime.views()] == ["front", "back"]
+        engine.streams = 3
+        runtime.add_view(LEFT)
+        scene = Camera()
+        decided = []
+        runtime.listen(decided.append)
+        for _ in range(2):
+            clock.advance(0.125)
+            runtime.push(scene.frame(clock()), FRONT)
+        assert runtime.wait_idle(20.0)
+        assert {d.view for d in decided if d.question_id == "red"} == {"front", "left"}
+    finally:
+        assert runtime.stop()
+
+
+def test_a_listener_may_add_a_view():
+    runtime = Runtime(lambda: FakeEngine(answer=red), QuestionBook.loads(TWO),
+                      clock_ns=(clock := SimClock()))
+    runtime.listen(lambda decision: len(runtime.views()) > 2 or runtime.add_view(LEFT))
+    runtime.start()
+    runtime.wait_ready(20.0)
+    try:
+        clock.advance(60.0)
+        began = time.monotonic()
+        runtime.check_freshness()  # in this thread
+        assert time.monotonic() - began < OPEN_S / 2, "it does not wait for a thread that waits"
+        assert [view.name for view in runtime.views()] == ["front", "back", "left"]
+    finally:
+        assert runtime.stop()
+
+
+def test_a_view_that_cannot_be_opened_at_start_is_named_where_loading_fails():
+    bench = Views(TWO.replace("image: /back", "image: /back, pixel_budget: 9"))
+    with pytest.raises(ViewError, match="view 'back': pixel_budget 9 is below one visual token"):
+        bench.run(1)
+
+
+@pytest.mark.parametrize("call", ["start_over", "idle"])
+def test_a_state_that_fails_beside_the_groups_is_of_its_view_alone(call, monkeypatch):
+    engine = FakeEngine(answer=red)
+    bench = Views(TWO, engine)
+    bench.film_of(FRONT, 0, 1, shade=60)
+    bench.film_of(BACK, 0, 20, shade=60)
+    bench.run(2)
+
+    def fail(self):
+        raise RuntimeError("cannot be computed anew")
+
+    monkeypatch.setattr(FakeStream, call, fail)
+    bench.run(20)  # the silent view lets its state go; the other goes on
+    assert len(bench.asked("back", 2)) == 72
+    assert any("cannot be computed anew" in error for error in bench.errors)
+
+
+def test_a_view_removed_while_its_group_is_encoded_leaves_nothing():
+    bench = Views(TWO, FakeEngine(answer=red, encode_s=0.1))
+    looks = []
+    bench.runtime.watch(looks.append)
+    bench.film_of(FRONT, 0, 1.18, shade=60)
+    bench.film_of(BACK, 0, 4, shade=60)
+    removed = []
+
+    def remove():
+        removed.append(bench.engine.log[-1][0])
+        bench.runtime.remove_view("front")
+
+    bench.clock.at(1.18, remove)
+    bench.run(4, check_s=None)
+    assert removed == ["encode"]
+    cut_ns = START_NS + round(1.18 * NS)
+    assert not any(d.view == "front" and d.t_decided_ns > cut_ns for d in bench.decisions)
+    assert all(look.view != "front" or look.t_end_ns < cut_ns - NS // 8 for look in looks)
+    assert len(bench.asked("back", 1.2)) >= 10 and not bench.errors

@@ -127,9 +127,50 @@ def test_with_several_views_the_answers_of_one_count():
         Wait("person", 0.0, questions, views, "back")
     with pytest.raises(WaitError, match="'camera_dark' is answered of several views"):
         Wait("not camera_dark", 0.0, questions, views)
-    assert Wait("open", 0.0, questions, views).views == {"open": "door"}
+    assert Wait("open", 0.0, questions, views).sources == {"open": ("door", "open")}
     wait = Wait("person and open", 0.0, questions, views, "front")
-    assert wait.views == {"person": "front", "open": "door"}
+    assert wait.sources == {"person": ("front", "person"), "open": ("door", "open")}
     assert played(wait, said("open", YES, 1.0, view="door"), said("person", YES, 1.0, view="door"),
                   said("person", YES, 1.0, view="front")) == [2]
     assert "no view 'front'" in wait.follow(questions, ("door",))
+
+
+def test_two_views_that_disagree_are_told_apart_in_one_condition():
+    views = ("front", "door")
+    front = [said("person", YES, t, view="front") for t in (1.0, 2.0)]
+    door = [said("person", NO, t, view="door", p=0.2) for t in (1.0, 2.0)]
+    apart = Wait("front.person and not door.person", 1.0, QUESTIONS, views)
+    assert played(apart, front[0], door[0], front[1], door[1]) == [2, 3]
+    for never in ("front.person and door.person", "not front.person", "door.person"):
+        assert played(Wait(never, 0.0, QUESTIONS, views), *front, *door) == []
+    latest = {"front.person": front[1], "door.person": door[1]}
+    state = apart.state(latest)
+    assert state.names == ("front.person", "door.person") and state.answers == (YES, NO)
+    assert state.p == pytest.approx((0.9, 0.8))
+    assert Wait("front.person and not door.person", 0.0, QUESTIONS, views).begin(latest)
+    # The action's view is of the names that say none.
+    mixed = Wait("person and not door.person", 0.0, QUESTIONS, views, "front")
+    assert played(mixed, door[0], front[0]) == [1]
+
+
+def test_a_label_of_a_view_is_not_that_of_another():
+    seen = {"options": ("cup", "phone"), "probabilities": (0.9, 0.1), "answers": (YES, NO)}
+    wait = Wait("door.on_desk[cup]", 0.0, QUESTIONS, ("front", "door"))
+    assert played(wait, said("on_desk", "cup", 1.0, view="front", **seen),
+                  said("on_desk", "cup", 1.0, view="door", **seen)) == [1]
+
+
+def test_a_view_that_comes_changes_no_wait_and_one_that_goes_ends_its_own():
+    wait = Wait("person", 1.0, QUESTIONS, ("front",))
+    wait.update(said("person", YES, 1.0, view="front"))
+    assert wait.follow(QUESTIONS, ("front", "door")) == ""
+    assert played(wait, said("person", NO, 1.5, view="door"),
+                  said("person", YES, 2.0, view="front")) == [1]
+    assert wait.follow(QUESTIONS, ("door",)) == "there is no view 'front' any more"
+
+
+def test_the_frame_time_of_other_views_does_not_count_for_health():
+    wait = Wait("not front.camera_dark", 1.0, QUESTIONS, ("front", "door"))
+    dark = said("camera_dark", NO, 1.0, tier=TIER_HEALTH, view="front")
+    assert played(wait, dark, said("person", YES, 900.0, view="door"),
+                  said("person", YES, 2.0, view="front")) == [2]

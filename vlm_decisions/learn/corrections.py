@@ -22,6 +22,7 @@ from ..frames import NS
 from ..kinds import KindError, kind_of
 from ..questions import Question
 from ..sources.labels import COLUMNS
+from ..views import address
 from .looks import Looks, SeenGroup
 
 MAX_CORRECTIONS = 1000
@@ -76,7 +77,8 @@ class Correction:
     def __str__(self) -> str:
         """Return it in words."""
         seconds = (self.t_end_ns - self.t_start_ns) / NS
-        return f"number {self.id}: {self.question_id} is {self.answer} for {seconds:.2f} s"
+        name = address(self.view, self.question_id)
+        return f"number {self.id}: {name} is {self.answer} for {seconds:.2f} s"
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,10 +127,11 @@ class CorrectionStore:
                     self._kept[correction.id] = correction
         self._last = max(self._last, _read_last(folder))
 
-    def corrections(self, question_id: str = "") -> list[Correction]:
-        """Return those of a question, or all, oldest first."""
+    def corrections(self, question_id: str = "", view: str = "") -> list[Correction]:
+        """Return those of a question and of a view, or of all, oldest first."""
         with self._lock:
-            return [one for one in self._kept.values() if question_id in ("", one.question_id)]
+            return [one for one in self._kept.values()
+                    if question_id in ("", one.question_id) and view in ("", one.view)]
 
     def add(
         self, question: Question, view: str, answer: str, said: str, groups: Sequence[SeenGroup],

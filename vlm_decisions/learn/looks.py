@@ -71,6 +71,14 @@ class Looks:
                 for seen in groups:
                     seen.reads.pop(question_id, None)
 
+    def forget_view(self, view: str) -> None:
+        """Forget what a view showed that is gone; another one may take its name."""
+        with self._lock:
+            groups = self._seen.pop(view, deque())
+            self._generations.pop(view, None)
+            while groups:
+                self._drop_oldest(groups)
+
     def newest(self, question_id: str, view: str) -> list[SeenGroup]:
         """Return the newest group of a view that a question was read at; none before the first."""
         with self._lock:

@@ -1,6 +1,7 @@
 """Leaves for py_trees behaviour trees that act on decisions.
 
-They keep the newest message of ``<node>/decisions/<question id>`` and judge it at each tick by
+They keep the newest message of ``<node>/decisions/<question id>`` (with several views:
+``<node>/<view>/decisions/<question id>``) and judge it at each tick by
 answer, probability and the age of its evidence. `py_trees` is a ROS 2 package, and what the extra
 `trees` installs; py_trees_ros is not needed, but hands its node over as these leaves expect.
 
@@ -26,10 +27,11 @@ from vlm_decisions.action import WaitFor
 from vlm_decisions.conditions import ConditionError, parse_condition
 from vlm_decisions.decision import label_name, probability
 from vlm_decisions.kinds import KindError, kind_of, plain_kind
-from vlm_decisions.msg import Decision
+from vlm_decisions.msg import Decision, QuestionArray
 from vlm_decisions.questions import Question
 from vlm_decisions.srv import Ask
 from vlm_decisions.texts import is_visible, normal
+from vlm_decisions.views import ALL
 
 #: Matches the publisher: a leaf that is set up late still gets the newest decision.
 NEWEST = QoSProfile(depth=1, reliability=QoSReliabilityPolicy.RELIABLE,
@@ -40,16 +42,44 @@ LAPSED = (Status.FAILURE, Status.RUNNING)
 
 
 class Newest:
-    """The newest decision on one question, and how far it can be trusted now."""
+    """The newest decision on one question of one view, and how far it can be trusted now.
 
-    def __init__(self, node: Node, question: str, server: str = SERVER) -> None:
-        self._node = node
+    `view`: whose answers count; empty for the only one that the question is asked of.
+    """
+
+    def __init__(self, node: Node, question: str, server: str = SERVER, view: str = "") -> None:
+        self._node, self._question, self._server, self._view = node, question, server, view
         self.msg: Decision | None = None
-        self._subscription = node.create_subscription(
-            Decision, f"{server}/decisions/{question}", self._take, NEWEST)
+        self._trouble = ""
+        self._subscriptions = [
+            node.create_subscription(QuestionArray, f"{server}/questions", self._judge, NEWEST)]
+        self._subscribe("")  # of the node's first view, where it began as the only one
+        if view:
+            self._subscribe(f"/{view}")
+
+    def _subscribe(self, prefix: str) -> None:
+        self._subscriptions.append(self._node.create_subscription(
+            Decision, f"{self._server}{prefix}/decisions/{self._question}", self._take, NEWEST))
 
     def _take(self, msg: Decision) -> None:
-        self.msg = msg
+        if not self._view or msg.view == self._view:
+            self.msg = msg
+
+    def _judge(self, told: QuestionArray) -> None:
+        """See whose answers count; `told`: the node's questions and views."""
+        views = [view.name for view in told.views]
+        if self._view:
+            known = ", ".join(filter(None, views)) or "one, without a name"
+            self._trouble = "" if self._view in views else (
+                f"there is no view '{self._view}' (there are: {known})")
+            return
+        placed = next((one.view for one in told.questions if one.id == self._question), "")
+        of = views if placed in ("", ALL) else [placed]
+        self._trouble = "" if len(of) < 2 else (
+            f"it is answered of several views, name one: {', '.join(of)}")
+        if len(of) == 1 and of[0]:
+            self._view = of[0]
+            self._subscribe(f"/{self._view}")
 
     def age_s(self) -> float:
         """Seconds from the newest frame of the evidence to now; inf without evidence."""
@@ -61,6 +91,8 @@ class Newest:
     def lapsed(self, max_age_s: float) -> str:
         """Return why the decision says nothing about now, empty if it does."""
         msg = self.msg
+        if self._trouble:
+            return self._trouble
         if msg is None:
             return "no decision yet"
         if msg.answer == Decision.UNKNOWN:
@@ -69,8 +101,9 @@ class Newest:
         return f"stale: the evidence is {age_s:.2f} s old" if age_s > max_age_s else ""
 
     def close(self) -> None:
-        """End the subscription."""
-        self._node.destroy_subscription(self._subscription)
+        """End the subscriptions."""
+        for subscription in self._subscriptions:
+            self._node.destroy_subscription(subscription)
 
 
 class AnswerIs(py_trees.behaviour.Behaviour):
@@ -79,13 +112,14 @@ class AnswerIs(py_trees.behaviour.Behaviour):
     With `label`, the answer is that of one label of an any_of. SUCCESS if it is, with a probability
     of that answer of at least `min_p`; FAILURE if it is another. Where nothing is known (no
     decision, unknown, evidence older than `max_age_s`) it is `when_lapsed`: FAILURE, or RUNNING to
-    wait. `feedback_message` says which.
+    wait. `feedback_message` says which. `view`: whose answers count; one must be named where the
+    question is asked of several.
     """
 
     def __init__(
         self, name: str, question: str, answer: str | Iterable[str] = Decision.YES, *,
         label: str | None = None, min_p: float = 0.0, max_age_s: float = 1.0,
-        when_lapsed: Status = Status.FAILURE, server: str = SERVER,
+        when_lapsed: Status = Status.FAILURE, view: str = "", server: str = SERVER,
     ) -> None:
         """Raises ValueError for settings that make no sense."""  # noqa: D401
         super().__init__(name)
@@ -94,13 +128,13 @@ class AnswerIs(py_trees.behaviour.Behaviour):
         _check(question, self.answers, max_age_s, when_lapsed)
         if not 0.0 <= min_p <= 1.0:
             raise ValueError(f"min_p must be 0 to 1, not {min_p!r}")
-        self.question, self.server = question, server
+        self.question, self.view, self.server = question, view, server
         self.min_p, self.max_age_s, self.when_lapsed = min_p, max_age_s, when_lapsed
         self._newest: Newest | None = None
 
     def setup(self, **kwargs: Any) -> None:
         """Subscribe. Raises KeyError without `node`."""
-        self._newest = Newest(_node(self, kwargs), self.question, self.server)
+        self._newest = Newest(_node(self, kwargs), self.question, self.server, self.view)
 
     def update(self) -> Status:
         """Judge the newest decision."""
@@ -133,17 +167,17 @@ class DecisionToBlackboard(py_trees.behaviour.Behaviour):
     """Write the newest decision on a question to the blackboard, as key `key` (the question's id).
 
     SUCCESS with a message whose evidence is of now; else the key is set to None, so that nobody
-    acts on an old one, and the result is `when_lapsed`.
+    acts on an old one, and the result is `when_lapsed`. `view`: as of AnswerIs.
     """
 
     def __init__(
         self, name: str, question: str, *, key: str | None = None, max_age_s: float = 1.0,
-        when_lapsed: Status = Status.FAILURE, server: str = SERVER,
+        when_lapsed: Status = Status.FAILURE, view: str = "", server: str = SERVER,
     ) -> None:
         """Raises ValueError for settings that make no sense."""  # noqa: D401
         super().__init__(name)
         _check(question, (Decision.YES,), max_age_s, when_lapsed)
-        self.question, self.server = question, server
+        self.question, self.view, self.server = question, view, server
         self.key = key or question
         self.max_age_s, self.when_lapsed = max_age_s, when_lapsed
         self._newest: Newest | None = None
@@ -153,7 +187,7 @@ class DecisionToBlackboard(py_trees.behaviour.Behaviour):
 
     def setup(self, **kwargs: Any) -> None:
         """Subscribe. Raises KeyError without `node`."""
-        self._newest = Newest(_node(self, kwargs), self.question, self.server)
+        self._newest = Newest(_node(self, kwargs), self.question, self.server, self.view)
 
     def update(self) -> Status:
         """Write the newest decision, or None."""
@@ -178,13 +212,14 @@ class AskOnce(py_trees.behaviour.Behaviour):
     RUNNING until it comes; SUCCESS if it is `answer` (or one of several; with an empty one any
     answer but unknown is), else FAILURE; FAILURE as well if there is none within `timeout_s` of
     the steady clock. `decision` holds the answer, and the blackboard if `key` is given. `kind`: of
-    question, by default yes/no, or with options a choice.
+    question, by default yes/no, or with options a choice. `view`: which to ask about; one must
+    be named where there are several.
     """
 
     def __init__(
         self, name: str, text: str, answer: str | Iterable[str] = Decision.YES, *,
         options: Sequence[str] = (), kind: str = "", timeout_s: float = 5.0,
-        key: str | None = None, server: str = SERVER,
+        key: str | None = None, view: str = "", server: str = SERVER,
     ) -> None:
         """Raises ValueError for settings that make no sense."""  # noqa: D401
         super().__init__(name)
@@ -203,7 +238,7 @@ class AskOnce(py_trees.behaviour.Behaviour):
                 kind_of(question).canonical(question, one)
             except KindError as error:
                 raise ValueError(f"the question cannot be answered {one!r}: it {error}") from error
-        self.timeout_s, self.server = timeout_s, server
+        self.timeout_s, self.view, self.server = timeout_s, view, server
         self.decision: Decision | None = None
         self.key = key
         if key:
@@ -228,7 +263,7 @@ class AskOnce(py_trees.behaviour.Behaviour):
         """Send the question once the service is there, then wait for its answer."""
         if self._future is None and self._client.service_is_ready():
             self._future = self._client.call_async(Ask.Request(
-                text=self.text, kind=self.kind, options=self.options,
+                text=self.text, kind=self.kind, options=self.options, view=self.view,
                 timeout_s=float(self.timeout_s)))
         if self._future is not None and self._future.done():
             return self._judge(self._future.result())
@@ -255,6 +290,10 @@ class AskOnce(py_trees.behaviour.Behaviour):
     def _judge(self, response: Any) -> Status:
         if response is None or not response.success:
             self.feedback_message = response.message if response else "the call failed"
+            return Status.FAILURE
+        if len(response.decisions) > 1:
+            views = ", ".join(one.view for one in response.decisions)
+            self.feedback_message = f"it was answered of several views, name one: {views}"
             return Status.FAILURE
         self.decision = response.decision
         if self.key:
@@ -303,7 +342,8 @@ class WaitUntil(py_trees.behaviour.Behaviour):
     nothing. RUNNING until then; SUCCESS when it has held; FAILURE when it has not within
     `timeout_s` (0: no limit), when it cannot hold any more, or when the node is gone;
     `feedback_message` says which. `result` holds the action's result. An interrupted wait is
-    cancelled. `view`: whose answers count, where a question is asked of several.
+    cancelled. `view`: whose answers count where a question is asked of several and the condition
+    does not say (`door.person`).
     """
 
     def __init__(

@@ -25,8 +25,8 @@ class CorrectionBackend(Protocol):
                 ) -> tuple[Correction, str]:
         """Keep what is right; return it and what to say."""
 
-    def corrections(self, question_id: str) -> list[Correction]:
-        """Return what was corrected of a question, or all."""
+    def corrections(self, question_id: str, view: str) -> list[Correction]:
+        """Return what was corrected of a question and of a view, or of all."""
 
     def undo_correction(self, number: int) -> Correction:
         """Take a correction back, the newest for 0."""
@@ -52,7 +52,7 @@ class CorrectionServices:
 
     def _list(self, request: Any, response: Any) -> Any:
         def act() -> str:
-            found = self._backend.corrections(request.question_id)
+            found = self._backend.corrections(request.question_id, request.view)
             response.corrections = list(map(correction_to_msg, found))
             return f"{len(found)} correction{'' if len(found) == 1 else 's'}"
         return _reply(response, act)

@@ -346,9 +346,9 @@ class DecisionNode(ParameterRules, LifecycleNode):
         """Keep what the right answer to a question is, or was; return it and what to say."""
         return self._need_active().correct(question_id, view, answer, start_ns, end_ns)
 
-    def corrections(self, question_id: str) -> list[Correction]:
-        """Return what was corrected of a question, or all."""
-        return self._need().corrections(question_id)
+    def corrections(self, question_id: str, view: str) -> list[Correction]:
+        """Return what was corrected of a question and of a view, or of all."""
+        return self._need().corrections(question_id, view)
 
     def undo_correction(self, number: int) -> Correction:
         """Take a correction back, the newest for 0."""

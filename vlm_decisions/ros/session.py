@@ -237,6 +237,8 @@ class Session:
         """Remove a view; return what was done. Raises QuestionError."""
         self.runtime.remove_view(name)
         self._outlets.close(name)
+        if self.corrector is not None:
+            self.corrector.looks.forget_view(name)
         return f"removed view '{name}'{self._changed()}"
 
     def _views_of(self, question: Question) -> list[View]:
@@ -259,9 +261,9 @@ class Session:
             question, views, answer, said, start_ns, end_ns,
             newest_from_ns=self._now_ns() - round(self.runtime.settings.max_age_s * NS))
 
-    def corrections(self, question_id: str) -> list[Correction]:
+    def corrections(self, question_id: str, view: str) -> list[Correction]:
         """Return what was corrected. Raises Refused."""
-        return self._taught().store.corrections(question_id)
+        return self._taught().store.corrections(question_id, view)
 
     def undo_correction(self, number: int) -> Correction:
         """Take a correction back, the newest for 0. Raises CorrectionError and Refused."""

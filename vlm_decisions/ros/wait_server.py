@@ -52,7 +52,7 @@ class _Goal:
         """Be over: reached, or else `why`."""
         self.result = WaitFor.Result(
             success=not why, message=why or f"held: {self.wait.state(latest)}",
-            decisions=[decision_to_msg(latest[name]) for name in self.wait.views if name in latest],
+            decisions=[decision_to_msg(one) for one in dict.fromkeys(latest.values())],
             waited_s=time.monotonic() - self.began_s)
 
 
@@ -107,9 +107,10 @@ class WaitServer:
         return {question.id: question for question in questions}, [view.name for view in views]
 
     def _latest(self, wait: Wait) -> dict[str, Decision]:
-        """Return the newest decisions that count for a wait, by question id."""
-        found = {view: self._backend.newest(view) for view in set(wait.views.values())}
-        return {name: found[view][name] for name, view in wait.views.items() if name in found[view]}
+        """Return the newest decisions that count for a wait, by the names in its condition."""
+        found = {view: self._backend.newest(view) for view, _ in set(wait.sources.values())}
+        return {name: found[view][question_id]
+                for name, (view, question_id) in wait.sources.items() if question_id in found[view]}
 
     def end_all(self, reason: str) -> None:
         """End every wait with a reason."""

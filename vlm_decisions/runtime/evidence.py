@@ -48,7 +48,8 @@ class Result:
 class Look:
     """What was read of one question at a group of a view, and what the model saw there.
 
-    `generation`: of frame time; another one is another time. `frame`: the group's newest.
+    `generation`: of frame time; another one is another time. `frame`: the group's newest, of
+    which only the view's region is there.
     """
 
     result: Result

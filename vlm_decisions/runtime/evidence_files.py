@@ -1,8 +1,9 @@
 """What decisions rested on, in files: a picture and the decision at each change, clips of events.
 
-A folder of entries, each a folder `<frame time, ms>_<id>`: `decision.json` and `frame.jpg` (the
-newest frame that the decision rests on), or for an event `event.json` and the bag `clip` (mcap: the
-newest frame of each group, and the decisions as JSON). A thread of its own encodes and writes; what
+A folder of entries, each a folder `<frame time, ms>_<id>`, of a view with a name
+`<frame time, ms>_<view>.<id>`: `decision.json` and `frame.jpg` (the newest frame that the decision
+rests on), or for an event `event.json` and the bag `clip` (mcap: the newest frame of each group,
+and the decisions as JSON). A thread of its own encodes and writes; what
 it cannot keep up with is dropped and counted.
 """
 
@@ -16,6 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,8 @@ from ..events import Event
 from ..files.atomic import write_text
 from ..files.extras import missing
 from ..frames import NS, Frame
+from ..kinds import in_view
+from ..views import MAX_VIEWS
 from .evidence import Look
 
 MAX_JOBS = 64
@@ -77,7 +81,8 @@ class EvidenceRecorder:
     def look(self, look: Look) -> None:
         """Keep the frame of a look for a while."""
         with self._lock:
-            if self._frames and self._frames[-1][1] is look.frame:
+            lately = islice(reversed(self._frames), MAX_VIEWS)
+            if any(view == look.view and frame is look.frame for view, frame in lately):
                 return
             self._frames.append((look.view, look.frame))
             self._bytes += look.frame.image.nbytes
@@ -140,6 +145,7 @@ class EvidenceRecorder:
     def _keep(self, what: Decision | Event) -> None:
         """Write an entry whole, or nothing of it."""
         name = what.event_id if isinstance(what, Event) else what.question_id
+        name = in_view(what.view, name) if what.view else name
         path = self.settings.folder / f"{what.t_end_ns // 1_000_000:015d}_{name}"
         try:
             frame = None if isinstance(what, Event) else self._frame_of(what)

@@ -20,6 +20,7 @@ from typing import Any
 
 from ..decision import FAULT, NO_IMAGE, OK, STALE, UNKNOWN, Decision
 from ..frames import Frame
+from ..kinds import in_view, question_of
 from ..questions import Question, QuestionBook, QuestionError
 from ..reuse import ReuseStats
 from ..views import View, ViewError
@@ -43,6 +44,12 @@ SWITCH_S = 0.0001
 
 #: Pieces of dead-time work after one group; more than any stream has.
 MAX_IDLE_PIECES = 64
+
+#: Longest wait until the engine's thread has opened a view that is added, seconds.
+OPEN_S = 10.0
+
+#: Pause of the engine's thread after a turn that failed, seconds.
+FAILED_S = 0.1
 
 Listener = Callable[[Decision], None]
 
@@ -94,8 +101,10 @@ class Runtime:
         # Guards the gates, the book and the listeners, and is held while decisions are published:
         # one at a time, in order. Taken before the intakes'.
         self._lock = threading.RLock()
+        self._publisher: int | None = None  # thread that hands decisions to the listeners now
         self._book = book
         self._standing: dict[str, Question] = {}  # read without the lock
+        self._views_named: frozenset[str] = frozenset()  # by conditions of questions
 
         self._meter = Meter(timer)
         self._changed = threading.Condition(threading.RLock())  # there is something to do
@@ -155,6 +164,7 @@ class Runtime:
 
     def _publish(self, view: ViewState, decisions: Iterable[Decision]) -> None:
         """Hand decisions to the listeners; under the lock."""
+        before, self._publisher = self._publisher, threading.get_ident()
         for decision in decisions:
             if view.name:
                 decision = replace(decision, view=view.name)
@@ -170,6 +180,7 @@ class Runtime:
                         f"'{decision.question_id}' could not be handed on\n"
                         f"{traceback.format_exc().rstrip()}"
                     )
+        self._publisher = before
 
     # -- frames ----------------------------------------------------------------------------------
 
@@ -248,11 +259,31 @@ class Runtime:
         return tuple(view.view for view in self._views)
 
     def add_view(self, view: View) -> None:
-        """Add a view; questions that are of each view are asked of it. Raises QuestionError."""
+        """Add a view; questions that are of each view are asked of it.
+
+        Waits until the engine's thread has opened it, at most OPEN_S, unless a listener calls this.
+        Raises QuestionError, also where the engine cannot open it; nothing is added then.
+        """
         with self._lock:
             self._book.add_view(view)
-            self._open(view)
+            added = self._open(view)
             self._book_changed()
+            if self._thread in (None, threading.current_thread()) and self._engine is not None:
+                self._begin_views(self._engine)
+        fault = self._opening(added)
+        if fault:
+            self.remove_view(view.name)
+            raise QuestionError(fault, "view")
+
+    def _opening(self, view: ViewState) -> str:
+        """Wait until the engine's thread has opened a view; return why it has not, or nothing."""
+        with self._changed:
+            self._changed.notify_all()
+            if self._engine is None or self._publisher == threading.get_ident():
+                return view.fault  # it is opened when the engine is loaded, or at the next turn
+            ended = self._changed.wait_for(lambda: view.opened or self._stopping, OPEN_S)
+        return view.fault or ("" if ended else f"view '{view.name}': the engine was busy for "
+                              f"{OPEN_S:g} s and did not open it: try again")
 
     def remove_view(self, name: str) -> View:
         """Take a view out and return it. Raises QuestionError."""
@@ -266,12 +297,14 @@ class Runtime:
             self._book_changed()
         return view
 
-    def _open(self, view: View) -> None:
+    def _open(self, view: View) -> ViewState:
         intake = self._intakes.get(view.camera)
         if intake is None:
             intake = Intake(self.settings, self._meter, self._changed)
             self._intakes[view.camera] = intake
-        self._views = (*self._views, ViewState(view, self.settings, intake, self._meter))
+        opened = ViewState(view, self.settings, intake, self._meter)
+        self._views = (*self._views, opened)
+        return opened
 
     def _named(self, name: str) -> ViewState | None:
         return next((view for view in self._views if view.name == name), None)
@@ -355,6 +388,8 @@ class Runtime:
 
     def _book_changed(self) -> None:
         self._standing = {question.id: question for question in self._book}
+        self._views_named = frozenset(
+            name for question in self._book for name in question.views_named)
         for view in self._views:
             view.questions = tuple(one for one in self._book if one.is_of(view.name))
 
@@ -503,7 +538,13 @@ class Runtime:
             self._load_error = error
         self._ready.set()
         while self._load_error is None and self._wait():
-            self._turn()
+            try:
+                self._turn()
+            except Exception:  # a fault of this program: the thread lives on
+                self._error(f"a turn of the engine failed\n{traceback.format_exc().rstrip()}")
+                for view in self._views:
+                    view.turn = None
+                time.sleep(FAILED_S)
         self._close()
         leave_thread()
 
@@ -511,7 +552,9 @@ class Runtime:
         engine = self._engine_factory()
         self._encoding = Encoding(engine, self._meter, self.settings.reuse)
         with self._lock:  # from here on, what cannot be answered is not taken
-            self._begin_views(engine)
+            for view in self._views:
+                self._begin(view, engine)
+            self._encoding.share(self.views())
             for question in self.questions():
                 self._check(question)
             self._engine = engine
@@ -519,12 +562,26 @@ class Runtime:
         if getattr(engine, "tick_s", None) is not None:  # it is warm
             self.speed = measure(engine, self._views, self._meter.timer)
 
+    def _begin(self, view: ViewState, engine: EngineLike) -> None:
+        view.begin(engine, self._heads_for(engine, view.view.pixel_budget))
+
     def _begin_views(self, engine: EngineLike) -> None:
         """Open the streams of views that have none yet; under the lock."""
-        for view in self._views:
-            if view.processor is None:
-                view.begin(engine, self._heads_for(engine, view.view.pixel_budget))
+        new = [view for view in self._views if not view.opened]
+        for view in new:
+            try:
+                self._begin(view, engine)
+            except ViewError as error:
+                view.fault = str(error)
+            except Exception as error:  # of the engine: the other views live on
+                view.fault = (f"view '{view.name}': the model cannot open it: "
+                              f"{str(error) or type(error).__name__}")
+            if view.fault:
+                self._error(view.fault)
         self._encoding.share(self.views())
+        if new:
+            with self._changed:
+                self._changed.notify_all()
 
     def _heads_for(self, engine: EngineLike, budget: int | None) -> list[Head]:
         if budget not in self._heads:
@@ -546,10 +603,11 @@ class Runtime:
             return self._busy
 
     def _wanted(self) -> bool:
-        return self._has_groups() or self._one_offs.waiting or self._stopping
+        unopened = any(not view.opened for view in self._views)
+        return self._has_groups() or unopened or self._one_offs.waiting or self._stopping
 
     def _has_groups(self) -> bool:
-        return any(len(view.queue) or view.turn for view in self._views)
+        return any(view.processor and (len(view.queue) or view.turn) for view in self._views)
 
     def _close(self) -> None:
         """Let the engine go, in its thread, and answer those that still wait."""
@@ -590,7 +648,7 @@ class Runtime:
     def _see(self) -> bool:
         """Take a group of each view that has one through vision and Tier 1."""
         now_ns = self._clock_ns()
-        looked_at = [view for view in self._views if len(view.queue)]
+        looked_at = [view for view in self._views if view.processor and len(view.queue)]
         if any(view.turn and view.starves(now_ns) for view in self._views):
             # Time to ask is scarce: none is spent on what will not be asked about.
             waiting = [view for view in self._views if view.turn or len(view.queue)]
@@ -633,7 +691,8 @@ class Runtime:
             return False
         view = max(waiting, key=methodcaller("urgency", self._clock_ns()))
         self._ask(view)
-        self._take(view, view.processor.advance())
+        with self._guarding(view):
+            self._take(view, view.processor.advance())
         return True
 
     def _ask(self, view: ViewState, skip: bool = False) -> None:
@@ -652,13 +711,19 @@ class Runtime:
             self._error(f"a group could not be processed\n{traceback.format_exc().rstrip()}")
 
     def _answers(self, view: ViewState) -> dict[str, str]:
-        """Return what a view's conditions may name: its own answers before those of others."""
+        """Return what a view's conditions may name: its own answers before those of others.
+
+        Those of a view that a condition says are there by `view.question`, too.
+        """
         answers: dict[str, str] = {}
         for other in self._views:
+            given = other.gate.answers()
+            if other.name in self._views_named:
+                answers |= {in_view(other.name, name): said for name, said in given.items()}
             if other is not view:
                 own = {question.id for question in other.questions if question.view == other.name}
-                answers |= {name: answer for name, answer in other.gate.answers().items()
-                            if name in own}
+                answers |= {name: said for name, said in given.items()
+                            if question_of(name) in own}
         return answers | view.gate.answers()
 
     def _deliver(self, view: ViewState, works: Iterable[Work]) -> None:
@@ -676,11 +741,11 @@ class Runtime:
 
     def _show(self, view: ViewState, result: Result) -> None:
         """Hand a look at the group in work to the watchers."""
-        if not self._watchers:
+        if not self._watchers or view not in self._views:
             return
-        group, encoded, generation = view.turn.group, view.turn.encoded, view.turn.generation
+        encoded, generation = view.turn.encoded, view.turn.generation
         look = Look(result, view.name, generation, encoded.t_start_ns, encoded.t_end_ns,
-                    encoded.features, group.frames[1])
+                    encoded.features, view.shown())
         for watcher in self._watchers:
             try:
                 watcher(look)
@@ -717,9 +782,10 @@ class Runtime:
                         return
                 if view.processor is None:
                     continue
-                again, work = view.idle()
-                more |= again
-                self._take(view, work)
+                with self._guarding(view):
+                    again, work = view.idle()
+                    more |= again
+                    self._take(view, work)
             try:
                 more = more or self._encoding.idle()
             except Exception as error:  # the encoder starts afresh by itself

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..decision import OK
-from ..frames import NS, Group
+from ..frames import NS, Frame, Group
 from ..questions import Question
-from ..views import View
+from ..views import View, ViewError
 from .contradictions import Contradictions
 from .engine_protocol import EngineLike
 from .gate import Gate
@@ -51,11 +51,13 @@ class Turn:
     spent_s: float = 0.0
     encoded: Encoded | None = None
     due: tuple[Question, ...] = ()
+    shown: Frame | None = None  # what watchers are shown of it, once they are
 
 
 class ViewState:
     """One view: its queue of groups, its stream, what is due, what may be published.
 
+    `fault`: why the engine could not open it, empty while that is not so.
     `turn`: the group that has been taken and not been asked about yet. `passed_over`: groups that
     wait were not taken, since there was no time. `questions`: those standing that are asked of it.
     The gate and the questions are guarded by the owner's lock; the rest but the queue belongs to
@@ -76,6 +78,7 @@ class ViewState:
         self.scheduler = Scheduler(self.settings.tolerance_s)
         self.questions: tuple[Question, ...] = ()
         self.processor: Processor | None = None
+        self.fault = ""
         self.turn: Turn | None = None
         self.passed_over = False
         self.generation = 0  # of frame time, that the processor's window belongs to
@@ -90,8 +93,17 @@ class ViewState:
         self._taken_s: float | None = None  # when the last group was taken; None: at rest
 
     def begin(self, engine: EngineLike, heads: Sequence[Head]) -> None:
-        """Open a stream on the engine; raises what it raises."""
+        """Open a stream on the engine; raises ViewError, and what the engine raises."""
+        budget, token = self.view.pixel_budget, engine.token_pixels
+        if budget is not None and budget < token * token:
+            raise ViewError(f"view '{self.name}': pixel_budget {budget} is below one visual token, "
+                            f"which has {token} by {token} pixels", "pixel_budget")
         self.processor = Processor(engine, heads, self.settings, self.meter)
+
+    @property
+    def opened(self) -> bool:
+        """Whether the engine has opened it, or could not."""
+        return self.processor is not None or bool(self.fault)
 
     # -- the way of a group ----------------------------------------------------------------------
 
@@ -191,6 +203,15 @@ class ViewState:
         self.processor.restart()
         if self.turn is not None:
             self.end_turn()
+
+    def shown(self) -> Frame:
+        """Return the newest frame of the group taken, as this view sees it."""
+        turn = self.turn
+        if turn.shown is None:
+            frame = turn.group.frames[1]
+            cut = self.view.cut(frame.image)
+            turn.shown = frame if cut is frame.image else replace(frame, image=cut)
+        return turn.shown
 
     def note_outside(self) -> None:
         """Note what of the time since the group's turn began was not the model's."""

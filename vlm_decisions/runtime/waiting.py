@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ..conditions import Condition, ConditionError, parse_condition
 from ..decision import UNKNOWN, Decision, probability
 from ..frames import NS
-from ..kinds import label_of, question_of
+from ..kinds import in_view, label_of, question_of, view_of
 from ..questions import Question
 
 
@@ -44,12 +44,14 @@ class WaitState:
 class Wait:
     """One condition and since when it has held. Not thread-safe.
 
-    `views`: by id of a question or of the camera's health, the view whose answers count.
+    `sources`: whose answers count, as (view, id) by the name of a question or of the camera's
+    health as the condition says it: `person`, `door.person`.
 
     The hold is counted in frame time, from the evidence that made the condition true to the newest
     evidence on any of its questions. An answer that leaves the condition open (unknown, uncertain)
     breaks it, and so does frame time that goes backwards. The camera's health is published where it
-    changes only: in a condition without a question, frame time goes on with every decision.
+    changes only: in a condition without a question, frame time goes on with every decision
+    of its views.
     """
 
     def __init__(
@@ -59,7 +61,7 @@ class Wait:
         """Read the condition. Raises WaitError, also where it names what there is not.
 
         `questions`, `views`: those standing, by id and by name. `view`: whose answers count where a
-        question is asked of several.
+        question is asked of several and the condition does not say.
         """
         if not (math.isfinite(for_s) and for_s >= 0.0):
             raise WaitError(f"for_s must be seconds from 0 on, not {for_s:g}")
@@ -68,72 +70,94 @@ class Wait:
         except ConditionError as error:
             raise WaitError(f"condition: {error}") from error
         self.for_s, self._view = for_s, view
-        self.views = self._resolved(questions, views)
-        self._asked = {name: questions[name] for name in self.views if name in questions}
+        self.sources: dict[str, tuple[str, str]] = {}
+        self.sources = self._resolved(questions, views)
+        self._asked = self._questions_of(self.sources, questions)
         self._answers: dict[str, str] = {}
         self._began_ns: int | None = None
         self._now_ns = 0
-        self._newest_ns: dict[str, int] = {}
+        self._newest_ns: dict[tuple[str, str], int] = {}  # by source
 
     def follow(self, questions: Mapping[str, Question], views: Sequence[str] = ("",)) -> str:
         """Take note that questions or views changed; return why it cannot end any more, or nothing.
 
-        What was answered to a question that asks something else now counts no longer.
+        What was answered to a question that asks something else now counts no longer. A view that
+        comes does not change whose answers count.
         """
+        gone = [view for view, _ in self.sources.values() if view not in views]
+        if gone:
+            return f"there is no view '{gone[0]}' any more"
         try:
             resolved = self._resolved(questions, views)
         except WaitError as error:
             return str(error)
-        for name, view in resolved.items():
-            same = name not in questions or questions[name].asks_the_same(self._asked[name])
-            if not same or view != self.views[name]:
+        for name, source in resolved.items():
+            _, question_id = source
+            same = (question_id not in questions
+                    or questions[question_id].asks_the_same(self._asked[question_id]))
+            if not same or source != self.sources[name]:
                 self._forget(name)
-        self.views = resolved
-        self._asked = {name: questions[name] for name in self._asked}
+        self.sources = resolved
+        self._asked = self._questions_of(resolved, questions)
         self._judge()
         return ""
 
-    def _resolved(self, questions: Mapping[str, Question], views: Sequence[str]) -> dict[str, str]:
-        """Return by id the view whose answers count. Raises WaitError."""
+    @staticmethod
+    def _questions_of(
+        sources: Mapping[str, tuple[str, str]], questions: Mapping[str, Question]
+    ) -> dict[str, Question]:
+        ids = (question_id for _, question_id in sources.values())
+        return {one: questions[one] for one in ids if one in questions}
+
+    def _resolved(
+        self, questions: Mapping[str, Question], views: Sequence[str]
+    ) -> dict[str, tuple[str, str]]:
+        """Return whose answers count, by name. Raises WaitError."""
         try:
-            self.condition.check(questions)
+            self.condition.check(questions, views)
         except ConditionError as error:
             raise WaitError(f"condition: {error}") from error
         if self._view and self._view not in views:
             there = ", ".join(filter(None, views)) or "one, without a name"
             raise WaitError(f"there is no view '{self._view}' (there are: {there})")
         found = {}
-        for name in self.condition.questions:
-            of = [view for view in views if name not in questions or questions[name].is_of(view)]
-            if self._view in of:
-                of = [self._view]
+        for name in map(_whole, self.condition.names):
+            question_id, before = question_of(name), self.sources.get(name, ("", ""))[0]
+            of = [view for view in views
+                  if question_id not in questions or questions[question_id].is_of(view)]
+            for meant in (view_of(name), self._view, before):
+                if meant in of:
+                    of = [meant]
+                    break
             if len(of) != 1:
                 raise WaitError(f"'{name}' is answered of several views, name one: {', '.join(of)}")
-            found[name] = of[0]
+            found[name] = of[0], question_id
         return found
 
     def begin(self, latest: Mapping[str, Decision]) -> bool:
-        """Take the newest decisions; return whether it has held long enough already."""
-        for name in self.condition.questions:
+        """Take the newest decisions, by name; return whether it has held long enough already."""
+        for name in self.sources:
             if name in latest:
-                self._take(latest[name])
+                self._take(name, latest[name])
         return self._judge()
 
     def update(self, decision: Decision) -> bool:
         """Take a decision; return whether the condition has held long enough."""
-        name = decision.question_id
-        if name in self.views and decision.view == self.views[name]:
-            self._take(decision)
-        elif self._asked or decision.answer == UNKNOWN:
-            return False
-        else:
+        source = decision.view, decision.question_id
+        names = [name for name, one in self.sources.items() if one == source]
+        for name in names:
+            self._take(name, decision)
+        if not names:
+            of_none = all(view != decision.view for view, _ in self.sources.values())
+            if self._asked or of_none or decision.answer == UNKNOWN:
+                return False
             self._pass(decision)
         return self._judge()
 
     def state(self, latest: Mapping[str, Decision]) -> WaitState:
-        """Return how it stands; `latest`: the newest decisions, for probabilities and age."""
+        """Return how it stands; `latest`: the newest decisions by name, for their p and age."""
         names = self.condition.names
-        found = [latest.get(question_of(name)) for name in names]
+        found = [latest.get(_whole(name)) for name in names]
         ends = [one.t_end_ns for one in found if one is not None and one.answer != UNKNOWN]
         began_ns = self._began_ns
         return WaitState(
@@ -146,25 +170,27 @@ class Wait:
             end_ns=min(ends, default=0),
         )
 
-    def _take(self, decision: Decision) -> None:
+    def _take(self, name: str, decision: Decision) -> None:
         if decision.answer == UNKNOWN:  # there may be no frames: frame time stands still
-            self._forget(decision.question_id)
+            self._forget(name)
             return
         self._pass(decision)
-        self._answers |= decision.by_name
+        view = view_of(name)
+        self._answers |= {in_view(view, one) if view else one: answer
+                          for one, answer in decision.by_name.items()}
 
-    def _forget(self, question_id: str) -> None:
-        for name in [name for name in self._answers if question_of(name) == question_id]:
-            del self._answers[name]
+    def _forget(self, name: str) -> None:
+        for one in [one for one in self._answers if _whole(one) == name]:
+            del self._answers[one]
 
     def _pass(self, decision: Decision) -> None:
         """Let frame time go on; the decisions of one question come in its order."""
-        name, end_ns = decision.question_id, decision.t_end_ns
-        if end_ns < self._newest_ns.get(name, 0):
+        source, end_ns = (decision.view, decision.question_id), decision.t_end_ns
+        if end_ns < self._newest_ns.get(source, 0):
             self._answers.clear()
             self._newest_ns.clear()
             self._began_ns, self._now_ns = None, 0
-        self._newest_ns[name] = end_ns
+        self._newest_ns[source] = end_ns
         self._now_ns = max(self._now_ns, end_ns)
 
     def _judge(self) -> bool:
@@ -174,3 +200,8 @@ class Wait:
         if self._began_ns is None:
             self._began_ns = self._now_ns
         return self._now_ns - self._began_ns >= round(self.for_s * NS)
+
+
+def _whole(name: str) -> str:
+    """Return the name of the whole answer that a label's is part of: `door.on_desk`."""
+    return name.partition("[")[0]

@@ -34,5 +34,5 @@ def withheld(question: Question, answers: Mapping[str, str], seen_s: float) -> t
 def _open(condition: Condition, answers: Mapping[str, str], holds: bool | None) -> str:
     if holds is not None:
         return "does not hold"
-    told = (f"'{name}' is {answers.get(name, UNKNOWN)}" for name in condition.questions)
+    told = (f"'{name}' is {answers.get(name, UNKNOWN)}" for name in condition.names)
     return "is open: " + ", ".join(told)
