@@ -14,6 +14,7 @@ from diagnostic_msgs.msg import DiagnosticArray
 from fake_model import FakeModel
 from lifecycle_msgs.srv import ChangeState, GetState
 from rcl_interfaces.srv import SetParameters, SetParametersAtomically
+from rclpy.action import ActionClient
 from rclpy.exceptions import InvalidHandle
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
@@ -22,11 +23,12 @@ from rclpy.qos import QoSDurabilityPolicy, QoSProfile
 from sensor_msgs.msg import Image
 from waiting import wait_for
 
+from vlm_decisions.action import WaitFor
 from vlm_decisions.msg import Decision
 from vlm_decisions.ros.convert import ns_to_time, rgb_to_msg
 from vlm_decisions.ros.domain import private_domain
 from vlm_decisions.ros.node import DecisionNode
-from vlm_decisions.views import View
+from vlm_decisions.ros.wait_server import MAX_WAITS
 
 QUESTIONS = """
 - {id: person, text: "Is a person present?"}
@@ -85,7 +87,7 @@ def spinning(*nodes: Node) -> Iterator[None]:
 
 def images_of(node: DecisionNode) -> Any:
     """Return the image subscription of a node with one view, None while it has none."""
-    return node._cameras and node._cameras.of(View())
+    return node._cameras and node._cameras.of(node._session.runtime.views()[0])
 
 
 class Peer(Node):
@@ -188,6 +190,39 @@ class Peer(Node):
         return wait_for(lambda: next(
             (s for array in list(self.diagnostics) for s in array.status
              if s.name.endswith(f": {what}") and level in (None, s.level)), None), timeout_s)
+
+
+class Waiter:
+    """Sends goals to a node's action."""
+
+    def __init__(self, peer) -> None:
+        self.peer = peer
+        # By default a client keeps ten results that it has not read yet.
+        self.client = ActionClient(peer, WaitFor, "/decision_node/wait_for",
+                                   result_service_qos_profile=QoSProfile(depth=MAX_WAITS))
+        assert self.client.wait_for_server(20.0)
+        self.feedback: list[WaitFor.Feedback] = []
+
+    def send(self, condition: str, **fields):
+        """Send a goal; return its handle and the future of its result."""
+        sent = self.act(lambda: self.client.send_goal_async(
+            WaitFor.Goal(condition=condition, **fields),
+            feedback_callback=lambda msg: self.feedback.append(msg.feedback)))
+        handle = wait_for(lambda: sent.done() and sent.result())
+        assert handle.accepted
+        return handle, self.act(handle.get_result_async)
+
+    def act(self, call):
+        """Call in the executor's thread: rclpy can lose a reply that another one waits for."""
+        task = self.peer.executor.create_task(call)
+        wait_for(task.done)
+        return task.result()
+
+
+def result_of(sent, timeout_s=20.0):
+    """Wait for the end of a goal; return its status and result."""
+    wait_for(sent[1].done, timeout_s)
+    return sent[1].result().status, sent[1].result().result
 
 
 @contextmanager

@@ -84,6 +84,8 @@ class View:
         priority: weight where the machine is too slow for all; answers of a view of twice the
             priority are then half as old.
         max_age_s: images or evidence older than this make answers unknown, in seconds.
+        source: the camera, topic and transport, where names were resolved; no part of what
+            describes a view. Two names of one topic are one camera then.
 
     Raises:
         ViewError: a field that is not valid.
@@ -98,6 +100,7 @@ class View:
     pixel_budget: int | None = None
     priority: float = 1.0
     max_age_s: float | None = None
+    source: tuple[str, str] | None = dataclasses.field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         """Validate every field."""
@@ -116,7 +119,7 @@ class View:
     @property
     def camera(self) -> tuple[str, str]:
         """What tells its camera from others: topic and transport."""
-        return self.image, self.transport or ""
+        return self.source or (self.image, self.transport or "")
 
     def box(self, height: int, width: int) -> tuple[int, int, int, int]:
         """Return x0, y0, x1, y1 in pixels of what is seen of a picture, x1 and y1 exclusive."""
@@ -148,9 +151,9 @@ class View:
     def to_dict(self) -> dict[str, Any]:
         """Return the fields but the name that differ from their defaults, as in YAML."""
         values: dict[str, Any] = {}
-        for field in dataclasses.fields(self)[1:]:
+        for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if value != field.default:
+            if field.name in FIELDS[1:] and value != field.default:
                 values[field.name] = list(value) if isinstance(value, tuple) else value
         return values
 
@@ -204,7 +207,7 @@ class View:
         return region
 
 
-FIELDS = tuple(field.name for field in dataclasses.fields(View))
+FIELDS = tuple(field.name for field in dataclasses.fields(View) if field.compare)
 SHAPE = Shape(FIELDS, strings=("name", "image", "transport"), name="name")
 
 

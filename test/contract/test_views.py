@@ -1,5 +1,7 @@
 """Views: what is valid, what each error names, and what is cut out of a picture."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -133,3 +135,14 @@ def test_what_is_outside_a_polygon_is_grey():
 
 def test_a_region_of_a_tiny_picture_has_a_pixel():
     assert View("a", region=(0.0, 0.0, 0.01, 0.01)).cut(np.zeros((4, 4, 3), np.uint8)).size == 3
+
+
+def test_where_its_camera_is_does_not_describe_a_view():
+    view = View("front", "cam", transport="raw")
+    located = replace(view, source=("/robot/cam", "raw"))
+    assert located == view and located.to_dict() == view.to_dict()
+    assert view.camera == ("cam", "raw") and located.camera == ("/robot/cam", "raw")
+    twin = View("twin", "/robot/cam", source=("/robot/cam", "raw"))
+    assert located.shows_the_same(twin) and not view.shows_the_same(twin)
+    with pytest.raises(QuestionError, match="source"):
+        QuestionBook.loads("views: {a: {image: x, source: x}}\nquestions: []\n")

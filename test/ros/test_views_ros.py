@@ -6,12 +6,10 @@ pytest.importorskip("rclpy", reason="rclpy is not installed")
 
 from diagnostic_msgs.msg import DiagnosticStatus
 from fake_model import SeeingModel
-from rclpy.action import ActionClient
-from ros_peer import LATCHED, system
+from ros_peer import LATCHED, Waiter, result_of, system
 from sensor_msgs.msg import Image
 from waiting import wait_for
 
-from vlm_decisions.action import WaitFor
 from vlm_decisions.msg import Decision, Question, QuestionArray, View
 from vlm_decisions.ros.convert import rgb_to_msg
 from vlm_decisions.srv import AddQuestion, AddView, Ask, Correct, ListCorrections, RemoveView
@@ -211,7 +209,9 @@ def apart(tmp_path_factory):
         s.peer.start_camera("/back", make=lit(0))
         wait_for(lambda: all((d := newest(s.peer, view, "person")) and d.answer == answer
                              for view, answer in (("front", "yes"), ("back", "no"))))
+        s.waiter = Waiter(s.peer)
         yield s
+        s.waiter.client.destroy()
         s.peer.stop_camera()
         s.peer.front.join()
 
@@ -226,25 +226,12 @@ def apart(tmp_path_factory):
     ("left.person", "", False, "there is no view 'left' (there are: front, back)"),
 ])
 def test_a_wait_is_for_the_view_that_is_meant(apart, condition, view, success, told):
-    client = ActionClient(apart.peer, WaitFor, "/decision_node/wait_for")
-    assert client.wait_for_server(20.0)
-    goal = WaitFor.Goal(condition=condition, view=view, timeout_s=0.5)
-
-    def act(call):
-        task = apart.peer.executor.create_task(call)
-        wait_for(task.done)
-        return task.result()
-
-    sent = act(lambda: client.send_goal_async(goal))
-    wait_for(sent.done)
-    ended = act(sent.result().get_result_async)
-    wait_for(ended.done)
-    result = ended.result().result
+    sent = apart.waiter.send(condition, view=view, timeout_s=0.5)
+    _, result = result_of(sent)
     assert (result.success, told in result.message) == (success, True), result.message
     if condition.startswith("front.person"):
         assert [(one.view, one.answer) for one in result.decisions] == [
             ("front", "yes"), ("back", "no")]
-    client.destroy()
 
 
 def test_leaves_act_on_the_view_that_is_meant(apart):
@@ -290,3 +277,29 @@ def test_a_correction_is_of_its_view(apart):
     listed = apart.peer.call(ListCorrections, "list_corrections", view="back")
     assert [one.view for one in listed.corrections] == ["back"]
     assert len(apart.peer.call(ListCorrections, "list_corrections").corrections) == 2
+
+
+def test_names_of_one_topic_are_one_camera(tmp_path):
+    views = """
+views:
+  first: {}
+  again: {image: /robot/cam, region: [0, 0, 0.5, 1], transport: raw}
+  named: {image: image, region: [0.5, 0, 1, 1]}
+questions: [{id: person, text: Is a person present}]
+"""
+    with system(tmp_path, questions=views, args=["--ros-args", "-r", "image:=/robot/cam"]) as s:
+        s.peer.start_camera("/robot/cam")
+        for view in ("first", "again", "named"):
+            known(s.peer, view)
+        assert s.node._cameras.topics == ["/robot/cam"]
+        assert s.peer.count_subscribers("/robot/cam") == 1
+        state = s.node.snapshot()
+        assert state.runtime.frames <= state.views["first"].received + 1
+        # Another name of the same topic that differs in nothing else is no other view.
+        reply = s.peer.call(AddView, "add_view", view=View(name="twin", image="/robot/cam"))
+        assert not reply.success and "differs in nothing from 'first'" in reply.message
+        reply = s.peer.call(AddView, "add_view",
+                            view=View(name="slow", image="/robot/cam", sample_hz=2.0))
+        assert reply.success and s.node._cameras.topics == ["/robot/cam"]
+        told = listened(s, QuestionArray, "/decision_node/questions")[-1]
+        assert [view.image for view in told.views] == ["", "/robot/cam", "image", "/robot/cam"]

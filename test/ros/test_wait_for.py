@@ -9,12 +9,9 @@ pytest.importorskip("rclpy", reason="rclpy is not installed")
 
 from action_msgs.msg import GoalStatus
 from fake_model import ScriptedModel
-from rclpy.action import ActionClient
-from rclpy.qos import QoSProfile
-from ros_peer import system
+from ros_peer import Waiter, result_of, system
 from waiting import wait_for
 
-from vlm_decisions.action import WaitFor
 from vlm_decisions.msg import Question
 from vlm_decisions.ros.wait_server import MAX_WAITS
 from vlm_decisions.srv import AddQuestion, RemoveQuestion
@@ -24,39 +21,6 @@ QUESTIONS = """
 - {id: person, text: "Is a person present?", ema: 1.0}
 - {id: cup, text: "Is there a cup?", ema: 1.0}
 """
-
-
-class Waiter:
-    """Sends goals to a node's action."""
-
-    def __init__(self, peer) -> None:
-        self.peer = peer
-        # By default a client keeps ten results that it has not read yet.
-        self.client = ActionClient(peer, WaitFor, "/decision_node/wait_for",
-                                   result_service_qos_profile=QoSProfile(depth=MAX_WAITS))
-        assert self.client.wait_for_server(20.0)
-        self.feedback: list[WaitFor.Feedback] = []
-
-    def send(self, condition: str, **fields):
-        """Send a goal; return its handle and the future of its result."""
-        sent = self.act(lambda: self.client.send_goal_async(
-            WaitFor.Goal(condition=condition, **fields),
-            feedback_callback=lambda msg: self.feedback.append(msg.feedback)))
-        handle = wait_for(lambda: sent.done() and sent.result())
-        assert handle.accepted
-        return handle, self.act(handle.get_result_async)
-
-    def act(self, call):
-        """Call in the executor's thread: rclpy can lose a reply that another one waits for."""
-        task = self.peer.executor.create_task(call)
-        wait_for(task.done)
-        return task.result()
-
-
-def result_of(sent, timeout_s=20.0):
-    """Wait for the end of a goal; return its status and result."""
-    wait_for(sent[1].done, timeout_s)
-    return sent[1].result().status, sent[1].result().result
 
 
 @pytest.fixture

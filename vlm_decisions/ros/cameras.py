@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,6 +14,19 @@ from ..runtime import Runtime
 from ..views import View
 from .parameters import value_range
 from .subscription import ImageSubscription
+
+IMAGE = "image"
+"""Topic of the views that name none."""
+
+
+def located(node: Node, view: View, transport: str) -> View:
+    """Return a view that knows its camera: the topic as it is resolved, and how it is sent.
+
+    ``transport``: of the views that name none. Whatever they call it, views of one topic then share
+    a subscription.
+    """
+    topic = node.resolve_topic_name(view.image or IMAGE)
+    return replace(view, source=(topic, view.transport or transport))
 
 
 class Cameras:
@@ -36,10 +50,10 @@ class Cameras:
         for camera in self._subscriptions.keys() - wanted.keys():
             self._subscriptions.pop(camera).close()
         for camera in wanted.keys() - self._subscriptions.keys():
-            image, transport = camera
+            view = wanted[camera]
             self._subscriptions[camera] = ImageSubscription(
-                self._node, partial(self._runtime.push, camera=camera), image=image or "image",
-                transport=transport or self._transport, **self._settings)
+                self._node, partial(self._runtime.push, camera=camera), image=view.image or IMAGE,
+                transport=view.transport or self._transport, **self._settings)
 
     def of(self, view: View) -> ImageSubscription:
         """Return the subscription that feeds a view."""

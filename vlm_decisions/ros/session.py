@@ -29,6 +29,7 @@ from ..runtime.scheduler import Cost
 from ..runtime.statistics import RuntimeStats
 from ..runtime.throttle import Throttle
 from ..views import View, load_views
+from .cameras import located
 from .parameters import ParameterError, ParameterGate, runtime_settings
 from .publishers import Outlets
 from .question_store import Keeper
@@ -51,7 +52,7 @@ class Session:
     def __init__(self, node: Node, gate: ParameterGate, outlets: Outlets,
                  values: Mapping[str, Any], engine_factory: EngineFactory | None) -> None:
         self._node, self._gate, self._outlets = node, gate, outlets
-        self._model = values["model"]
+        self._model, self._transport = values["model"], values["image_transport"]
         self._load_timeout_s = values["load_timeout_s"]
         self._reports = Throttle(REPORT_S)
         self._log: DecisionLog | None = None
@@ -71,7 +72,7 @@ class Session:
             self.runtime = Runtime(
                 lambda: self._loaded(make(values["model"], values["pixel_budget"] or None)),
                 QuestionBook([gate.resolve(question) for question in book], book.events,
-                             book.views),
+                             [self._located(view) for view in book.views]),
                 on_error=self._report, head_paths=head_folders(values["heads_dir"]),
                 settings=settings, clock_ns=self._now_ns)
             self._keeper.begin(self.runtime.save_questions)
@@ -227,7 +228,7 @@ class Session:
 
     def add_view(self, view: View) -> str:
         """Add a view; return what was done. Raises QuestionError."""
-        self.runtime.add_view(view)
+        self.runtime.add_view(self._located(view))
         self._outlets.open(view.name, own_topics=True)
         for name in (*HEALTH_IDS, *(one.id for one in self.questions() if one.is_of(view.name))):
             self._outlets.offer(name, view.name)
@@ -240,6 +241,9 @@ class Session:
         if self.corrector is not None:
             self.corrector.looks.forget_view(name)
         return f"removed view '{name}'{self._changed()}"
+
+    def _located(self, view: View) -> View:
+        return located(self._node, view, self._transport)
 
     def _views_of(self, question: Question) -> list[View]:
         return [view for view in self.runtime.views() if question.is_of(view.name)]
