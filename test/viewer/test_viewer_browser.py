@@ -369,6 +369,9 @@ def test_the_state_is_honest(viewer, page):
     viewer.board.system(dataclasses.replace(READY, condition="no image for 2.4 s", image_age_s=2.4))
     expect(page.locator("#link"), "No camera")
     expect(page.locator("#banner"), "ros2 topic hz /image")
+    viewer.board.system(dataclasses.replace(READY, state="ended", condition="no image for 9 s"))
+    expect(page.locator("#link"), "Recording ended")
+    expect(page.locator("#banner"), "It was played to its end")
 
 
 LISTEN = """() => {
@@ -690,6 +693,8 @@ STATES = {
     "some unknown": (READY, {"answer": "unknown", "reason": "no answer for 3.0 s"}),
     "overloaded": (dataclasses.replace(READY, dropped={"queue": 9}), {}),
     "failed": (System(state="unconfigured", failure="no model"), {}),
+    "ended": (dataclasses.replace(READY, state="ended", condition="no image for 9 s"),
+              {"answer": "unknown", "reason": "no image for 9 s: the recording has ended"}),
 }
 
 

@@ -223,9 +223,12 @@ def _play(frames: Source, runtime: Runtime, display: _Display, max_s: float | No
         if display.show(runtime.questions()):
             return
     if viewer and time.monotonic() < end_s:
+        runtime.wait_idle(2.0)  # the newest groups are still in work
+        viewer.ended()
         print("the video has ended; the page stays until Ctrl-C", flush=True)
         while time.monotonic() < end_s:
             time.sleep(0.2)
+            runtime.refuse("the recording has ended")
             runtime.check_freshness()
             display.show(runtime.questions())
 

@@ -16,7 +16,7 @@ from .server import HOST, PORT, Server
 
 
 class LocalViewer:
-    """Serves a page about a runtime; hand it each frame.
+    """Serves a page about a runtime; hand it each frame, and call `ended` after the last.
 
     `name` is shown as what is looked at, `tell` gets what should be logged. Raises ServerError
     where the address is taken.
@@ -28,6 +28,7 @@ class LocalViewer:
         board, pictures = Board(), Pictures(complain)
         self.source = RuntimeSource(board, pictures, name)
         self.frame: Callable[[Frame], None] = self.source.frame
+        self.ended: Callable[[], None] = self.source.ended
         self._app = ViewerApp(self.source, board, pictures, complain, host, names)
         self.server = Server(host, port)
 

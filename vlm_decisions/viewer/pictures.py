@@ -75,7 +75,7 @@ class Pictures:
 
         async def newer(after: int) -> tuple[int, bytes]:
             async with channel.encoded:
-                await channel.encoded.wait_for(lambda: channel.number > after)
+                await channel.encoded.wait_for(lambda: channel.jpeg and channel.number > after)
                 return channel.number, channel.jpeg
 
         try:

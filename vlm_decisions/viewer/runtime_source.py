@@ -18,6 +18,7 @@ from . import overlay
 from .board import Board
 from .pictures import Pictures
 from .source import CAMERA, OVERLAY, PageSourceError
+from .state import ENDED
 
 PERIOD_S = 0.2
 SYSTEM_S = 1.0
@@ -37,6 +38,8 @@ class RuntimeSource:
         self._board, self._pictures = board, pictures
         self._runtime: Runtime | None = None
         self._mark = ""
+        self._frame: Frame | None = None
+        self._over = False
         self._newest: dict[str, Decision] = {}
         self._lock = threading.Lock()
         self._events = EventBook()
@@ -53,6 +56,11 @@ class RuntimeSource:
         self._announce()
         self._unlisten = runtime.listen(self._decided)
         self._thread.start()
+
+    def ended(self) -> None:
+        """Say from now on that the recording has ended."""
+        self._over = True
+        self._measure()
 
     def stop(self) -> None:
         """End; before the runtime is stopped."""
@@ -72,6 +80,7 @@ class RuntimeSource:
 
     def frame(self, frame: Frame) -> None:
         """Take the camera's newest frame."""
+        self._frame = frame
         self._pictures.put(CAMERA, frame.image)
         self._pictures.put(OVERLAY, lambda: self._draw(frame))
 
@@ -94,7 +103,8 @@ class RuntimeSource:
         stats = self._runtime.stats()
         # Whoever runs it without ROS looks at a real camera or a film of one.
         self._mark = scope_mark(stats.model, simulated=False)
-        self._board.system(System.of(stats, self._runtime.settings, mark=self._mark))
+        state = {"state": ENDED} if self._over else {}
+        self._board.system(System.of(stats, self._runtime.settings, mark=self._mark, **state))
         return bool(stats.model)
 
     def _announce(self) -> None:
@@ -139,4 +149,6 @@ class RuntimeSource:
         raise PageSourceError("corrections are kept by the node only, with learn_dir set")
 
     def watch(self, channels: frozenset[str]) -> None:
-        """Do nothing: frames are at hand, and Pictures drops what nobody watches."""
+        """Hand the newest frame on: after the end of a recording no other comes."""
+        if self._frame is not None:
+            self.frame(self._frame)

@@ -19,7 +19,7 @@ DEAREST = 3
 
 LIVE, LOADING, STOPPED, FAILED = "live", "loading", "stopped", "failed"
 NO_NODE, NO_CAMERA, UNUSABLE = "no_node", "no_camera", "unusable"
-OVERLOADED, UNKNOWN = "overloaded", "unknown"
+OVERLOADED, UNKNOWN, ENDED = "overloaded", "unknown", "ended"
 
 _DROPPED = ("queue", "catch_up")
 
@@ -83,6 +83,10 @@ def state_of(link: Mapping[str, Any], system: System, reasons: Mapping[str, str]
     if system.state in ("loading", "configuring", ""):
         return PageState(LOADING, "Loading", "The model is being loaded." if system.state else
                      "Waiting for the node's first report.")
+    if system.state == ENDED:
+        return PageState(ENDED, "Recording ended", "It was played to its end: nothing more is seen.",
+                         "The timeline, the events and Save have what was answered. Start the "
+                         "command again to play it once more.")
     if system.state != "active":
         return _not_active(system)
     total = system.tick_ms.get("total")
