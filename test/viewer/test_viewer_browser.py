@@ -660,7 +660,7 @@ def test_the_timeline_shows_what_was_known_at_a_time(viewer, page):
     band = viewer.board._rows["person"].band
     band.clear()
     band.extend([(now - 3000, "yes", 0.9), (now - 1800, "unknown", None), (now - 60, "no", 0.2)])
-    page.get_by_text("Timeline").click()
+    page.get_by_role("heading", name="Timeline").click()
     expect(page.locator("#bands li"), "no 0.20")
     assert page.locator("#bands canvas").get_attribute("aria-label") == (
         "unknown 58 %, yes 40 %, no 2 %")
@@ -704,6 +704,7 @@ def test_axe_finds_nothing_in_any_state(browser, viewer, width, scheme):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright",
                               reason="axe-playwright-python is not installed")
     viewer.source.book.add(Question("pick", "Which?", kind="choice", options=("a", "b")))
+    viewer.source.book.add(ANY_OF)
     viewer.board.questions(viewer.source.book)
     found = {}
 
@@ -720,8 +721,10 @@ def test_axe_finds_nothing_in_any_state(browser, viewer, width, scheme):
             viewer.board.decision(decision("person", **answer))
             page.wait_for_timeout(700)
             look(name)
+        row(page, "on_desk").get_by_role("button", name="pen").click()
+        look("another answer is proposed")
         page.locator("#save summary").click()
-        page.get_by_text("Timeline").click()
+        page.get_by_role("heading", name="Timeline").click()
         page.locator("#bands li").nth(1).wait_for()
         look("timeline")
         row(page, "person").get_by_role("button", name="Edit or remove").click()
@@ -901,9 +904,68 @@ def test_an_answer_is_corrected_by_a_press_and_by_the_keyboard(browser, viewer, 
     assert held[4] == 9_000_000_000 and 0.7e9 < held[4] - held[3] < 60e9
 
 
-def test_only_a_yes_or_no_has_buttons_for_it(viewer, page):
-    viewer.source.book.add(Question("pick", "Which?", kind="choice", options=("a", "b")))
+@contextmanager
+def held(page, button, *, touch):
+    """Hold a button down by the mouse or by a finger, and release it."""
+    box = button.bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    if touch:
+        finger = page.context.new_cdp_session(page)
+        finger.send("Input.dispatchTouchEvent",
+                    {"type": "touchStart", "touchPoints": [{"x": x, "y": y}]})
+        yield
+        finger.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+    else:
+        page.mouse.move(x, y)
+        page.mouse.down()
+        yield
+        page.mouse.up()
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+def test_options_levels_and_labels_are_corrected(browser, viewer, width):
+    pick = Question("pick", "Which?", kind="choice", options=("a", "b"))
+    for question in (pick, SCORE, ANY_OF):
+        viewer.source.book.add(question)
     viewer.board.questions(viewer.source.book)
-    expect(row(page, "pick").locator(".text"), "Which?")
-    assert row(page, "pick").get_by_role("button").count() == 1
-    assert row(page, "person").get_by_role("button").count() == 3
+    viewer.board.decision(decision("pick", "a", 0.9, probabilities=(0.9, 0.1), options=pick.options,
+                                   t_end_ns=9_000_000_000))
+    viewer.board.decision(decision("on_desk", "cup", 0.9, options=ANY_OF.options,
+                                   probabilities=(0.9, 0.3), answers=("yes", "no")))
+
+    def corrected():
+        return [(name, answer) for name, _, answer, _, _ in viewer.source.corrected]
+
+    def button(question_id, name):
+        return row(page, question_id).get_by_role("button", name=name)
+
+    with page_of(browser, viewer.port, width=width, has_touch=width == 390) as page:
+        expect(row(page, "pick").locator(".answer"), "a")
+        assert button("pick", "It is").count() == 0  # the options themselves are the buttons
+        button("pick", "b 0.10").scroll_into_view_if_needed()
+        with held(page, button("pick", "b 0.10"), touch=width == 390):
+            page.wait_for_timeout(800)  # held down: a span
+        expect(row(page, "pick").locator(".reason"), "kept number 1: pick is b")
+        *_, start_ns, end_ns = viewer.source.corrected[0]
+        assert end_ns == 9_000_000_000 and 0.7e9 < end_ns - start_ns < 60e9
+        # One stop of the Tab key for all levels; the arrows move between them.
+        button("people", "none").focus()
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("Enter")
+        wait_for(lambda: corrected()[1:] == [("people", "two")])
+        assert row(page, "people").locator(".options [tabindex='0']").inner_text() == "two"
+        expect(row(page, "on_desk").locator(".answer"), "cup")
+        assert button("on_desk", "cup 0.90").get_attribute("aria-pressed") == "true"
+        button("on_desk", "cup 0.90").click()
+        button("on_desk", "pen 0.30").click()
+        assert button("on_desk", "cup 0.90").get_attribute("aria-pressed") == "false"
+        button("on_desk", "It is pen: Is there a {} on the desk?").click()
+        wait_for(lambda: corrected()[2:] == [("on_desk", "pen")])
+        button("on_desk", "It is cup: ").wait_for()  # what is answered, again
+        button("on_desk", "cup 0.90").click()
+        button("on_desk", "It is none: ").wait_for()
+        page.keyboard.press("Escape")
+        button("on_desk", "It is cup: ").click()
+        wait_for(lambda: corrected()[3:] == [("on_desk", "cup")])
+        assert page.evaluate("document.documentElement.scrollWidth") <= width

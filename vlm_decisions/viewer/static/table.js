@@ -1,9 +1,9 @@
 // The table of questions: one row each, made once and kept up to date.
 
+import { arrows, correct, holdable } from "./corrections.js";
 import { $, attribute, h, say } from "./dom.js";
 import { hertz, milliseconds, probability, seconds } from "./format.js";
 import { holds, kindOf } from "./kinds.js";
-import { request } from "./live.js";
 import { Spark } from "./spark.js";
 
 const TIERS = { 0: "camera", 1: "head", 2: "model" };
@@ -14,6 +14,7 @@ const TIER_HINTS = {
 const CHANGED_MS = 1500;
 const TOLD_S = 6;
 const SORT_S = 1;
+const HOLD = "Hold it down while it is so, to correct a span";
 
 class Row {
   constructor(id, edit) {
@@ -25,6 +26,8 @@ class Row {
     this.name = h("span", { class: "mono muted" });
     this.reason = h("span", { class: "reason" });
     this.options = h("ul", { class: "options" });
+    arrows(this.options);
+    this.options.addEventListener("keydown", ({ key }) => { if (key === "Escape") this.propose(null); });
     this.answer = h("span", { class: "answer" });
     this.value = h("span", { class: "muted small", title: "expected value" });
     this.p = h("span", { class: "value" });
@@ -38,7 +41,9 @@ class Row {
     this.button = h("button", { type: "button", class: "icon", title: "Edit or remove" },
       h("span", { "aria-hidden": "true" }, "⋯"));
     this.button.addEventListener("click", () => edit(this.question, this.button));
-    this.right = ["yes", "no"].map((answer) => this.correction(answer));
+    this.right = ["✓", "✗"].map((sign, i) => holdable(
+      h("button", { type: "button", class: "icon right" }, h("span", { "aria-hidden": "true" }, sign)),
+      (held) => this.correct(i ? "no" : this.isRight(), held)));
     const cell = (name, ...children) => h("td", { role: "cell", class: name }, ...children);
     this.element = h("tr", { role: "row", "data-id": id },
       h("th", { role: "rowheader", scope: "row", class: "question" },
@@ -54,28 +59,56 @@ class Row {
       cell("edit", ...this.right, this.button));
   }
 
-  /** A button that says what the right answer is: now, or for as long as it is held down. */
-  correction(answer) {
-    const button = h("button", {
-      type: "button", class: "icon right", title: `It is ${answer}. Hold it down while it is so, to correct a span`,
-    }, h("span", { "aria-hidden": "true" }, answer === "yes" ? "✓" : "✗"));
-    let from = null;
-    const begin = () => { from ??= performance.now(); };
-    button.addEventListener("pointerdown", begin);
-    button.addEventListener("keydown", ({ key }) => { if (key === " ") begin(); });
-    for (const gone of ["pointerleave", "blur"]) button.addEventListener(gone, () => { from = null; });
-    button.addEventListener("click", async () => {
-      const held = from == null ? 0 : (performance.now() - from) / 1000;
-      from = null;
-      try {
-        const path = `/api/corrections/${this.id.split("/").map(encodeURIComponent).join("/")}`;
-        const { message } = await request("POST", path, { answer, held_s: held });
-        this.tell(message);
-      } catch (error) {
-        this.tell(error.message);
-      }
+  /** A button for an option: it is the right answer; of several labels, it is (not) one of them. */
+  option(name, i) {
+    const button = h("button", { type: "button", tabindex: i ? "-1" : "0" }, h("span", {}, name), h("span", { class: "share" }));
+    const severalRight = this.question.kind === "any_of";
+    button.title = severalRight ? `Put ${name} right, then press ✓` : `It is ${name}. ${HOLD}`;
+    if (severalRight) button.addEventListener("click", () => this.propose(name));
+    else holdable(button, (held) => this.correct(name, held));
+    return h("li", {}, button);
+  }
+
+  /** Turn a label over in what is said to be right; null: say what is answered. */
+  propose(label) {
+    if (label === null) this.proposed = null;
+    else {
+      this.proposed ??= new Set(this.answered());
+      if (!this.proposed.delete(label)) this.proposed.add(label);
+    }
+    this.mark();
+  }
+
+  answered() {
+    const d = this.decision;
+    return this.question.options.filter((_, i) => d && holds(this.question, d, i));
+  }
+
+  /** The answer that ✓ stands for. */
+  isRight() {
+    if (this.question.kind !== "any_of") return "yes";
+    const right = this.proposed ?? new Set(this.answered());
+    return this.question.options.filter((label) => right.has(label)).join(", ") || "none";
+  }
+
+  /** Show what the buttons stand for. */
+  mark() {
+    const { kind, options, text } = this.question;
+    const right = this.isRight();
+    attribute(this.right[0], "aria-label", `It is ${right}: ${text}`);
+    attribute(this.right[0], "title", `It is ${right}. ${HOLD}`);
+    if (kind !== "any_of") return;
+    const answered = this.answered();
+    [...this.options.children].forEach((item, i) => {
+      const is = this.proposed ? this.proposed.has(options[i]) : answered.includes(options[i]);
+      attribute(item.firstChild, "aria-pressed", is);
+      item.classList.toggle("proposed", is !== answered.includes(options[i]));
     });
-    return button;
+  }
+
+  async correct(answer, held) {
+    this.tell(await correct(this.id, answer, held));
+    this.propose(null);
   }
 
   /** Show what came of a correction, for a while. */
@@ -92,10 +125,10 @@ class Row {
     attribute(this.text, "title", question.text);
     say(this.name, question.id);
     say(this.wanted, ` / ${hertz(question.rate_hz)} Hz`);
-    this.right.forEach((button, i) => {
-      button.hidden = question.kind !== "yes_no";
-      attribute(button, "aria-label", `It is ${i ? "no" : "yes"}: ${question.text}`);
-    });
+    this.right[0].hidden = !["yes_no", "any_of"].includes(question.kind);
+    this.right[1].hidden = question.kind !== "yes_no";
+    attribute(this.right[1], "aria-label", `It is no: ${question.text}`);
+    attribute(this.right[1], "title", `It is no. ${HOLD}`);
     attribute(this.button, "aria-label", `Edit or remove: ${question.text}`);
     this.marks.forEach((mark, i) => {
       mark.hidden = !kindOf(question).chart;
@@ -103,11 +136,13 @@ class Row {
     });
     this.spark.thresholds(question);
     if (this.options.childElementCount !== question.options.length
-      || question.options.some((option, i) => this.options.children[i].firstChild.textContent !== option)) {
-      this.options.replaceChildren(...question.options.map((option) =>
-        h("li", {}, h("span", {}, option), h("span", { class: "share" }))));
+      || question.options.some((option, i) => this.options.children[i].querySelector("span").textContent !== option)) {
+      this.options.replaceChildren(...question.options.map((option, i) => this.option(option, i)));
+      this.proposed = null;
     }
     this.options.hidden = !question.options.length;
+    attribute(this.options, "aria-label", `What is right: ${question.text}`);
+    this.mark();
   }
 
   take(decision, now) {
@@ -179,8 +214,9 @@ class Row {
       item.style.setProperty("--p", p);
       item.classList.toggle("is", !unknown && !unasked && holds(this.question, d, i));
       attribute(item, "title", d.answers[i] ?? "");
-      say(item.lastChild, ` ${(d.probabilities[i] ?? 0).toFixed(2)}`);
+      say(item.firstChild.lastChild, ` ${(d.probabilities[i] ?? 0).toFixed(2)}`);
     });
+    this.mark();
   }
 
   /** Show what an asking costs: [tokens, milliseconds], or undefined where that is not known. */
