@@ -20,7 +20,10 @@ export function holdable(button, act) {
     from = null;
     button.classList.remove("held");
   };
-  button.addEventListener("pointerdown", begin);
+  button.addEventListener("pointerdown", (event) => {
+    button.setPointerCapture(event.pointerId); // the page may move under a pointer that does not
+    begin(event);
+  });
   button.addEventListener("keydown", ({ key }) => { if (key === " ") begin({}); });
   const release = () => {
     const seconds = from == null ? 0 : (performance.now() - from) / 1000;
@@ -28,12 +31,11 @@ export function holdable(button, act) {
     act(seconds);
   };
   button.addEventListener("pointerup", ({ clientX, clientY }) => {
-    // Not whether it is still over the button: the page may have moved under a finger that did not.
     if (from != null && Math.hypot(clientX - at[0], clientY - at[1]) < SLIP_PX) release();
     else end();
   });
   button.addEventListener("click", ({ detail }) => { if (!detail) release(); });
-  for (const gone of ["pointerleave", "pointercancel", "blur"]) button.addEventListener(gone, end);
+  for (const gone of ["pointercancel", "blur"]) button.addEventListener(gone, end);
   button.addEventListener("contextmenu", (event) => event.preventDefault()); // a finger that stays
   return button;
 }
