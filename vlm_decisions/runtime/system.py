@@ -34,7 +34,8 @@ class System:
     """How the running system does.
 
     - `node`: fully qualified name of the node, empty without ROS. `state`: its lifecycle label, or
-      `loading`, `active` and `ended` (a recording was played to its end) without ROS. `failure`: why it could not be configured, or empty.
+      `loading`, `active` and `ended` (a recording was played to its end) without ROS.
+      `failure`: why it could not be configured, or empty.
     - `model`, `device`: what answers, and where. `topic`: of the images.
     - `image_rate_hz`, `image_age_s`: of the images; the age is NaN before the first.
     - `queue`: groups that wait. `counts`: totals by name (COUNTS); `dropped`, `breaks`: by cause.

@@ -84,7 +84,8 @@ def state_of(link: Mapping[str, Any], system: System, reasons: Mapping[str, str]
         return PageState(LOADING, "Loading", "The model is being loaded." if system.state else
                      "Waiting for the node's first report.")
     if system.state == ENDED:
-        return PageState(ENDED, "Recording ended", "It was played to its end: nothing more is seen.",
+        return PageState(ENDED, "Recording ended",
+                         "It was played to its end: nothing more is seen.",
                          "The timeline, the events and Save have what was answered. Start the "
                          "command again to play it once more.")
     if system.state != "active":
