@@ -2,23 +2,31 @@
 
 A name is a question's id (or one of the camera's health), or a label of an any_of in brackets, as
 `on_desk[cup]` or `on_desk["toy car"]`: it holds where the answer is yes. With several views it may
-say whose answer counts: `door.person`, `door.on_desk[cup]`. `==` and `!=` compare an
-answer with one of its question's, `in` with several: `people in (one, two)`. An answer that is
-`unknown` or `uncertain` leaves open whatever depends on it, and what is open does not hold. Nothing
-is ever executed: the text is parsed, and all but the above refused.
+say whose answer counts: `door.person`, `door.on_desk[cup]`. `==` and `!=` compare an answer with
+one of its question's, `in` with several: `people in (one, two)`. `<`, `<=`, `>` and `>=` compare a
+score with one of its levels, as `crowd >= medium`; where all levels are numbers with any number, as
+`people > 2`. An answer that is `unknown` or `uncertain` leaves open whatever depends on it, and
+what is open does not hold. Nothing is ever executed: the text is parsed, and all but the above
+refused.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Mapping
+import math
+import operator
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
 
 from .decision import NO, UNCERTAIN, UNKNOWN, YES, label_name
 from .kinds import (
     QuestionLike,
+    are_numbers,
     in_view,
     kind_of,
+    level_values,
     names_of,
     question_of,
     view_of,
@@ -27,6 +35,11 @@ from .kinds import (
 from .texts import what_cannot_stand
 
 MAX_CONDITION = 500
+
+_ORDERS: dict[type[ast.cmpop], Callable[[float, float], bool]] = {
+    ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge}
+
+_NONE: Mapping[str, QuestionLike] = MappingProxyType({})
 
 
 class ConditionError(ValueError):
@@ -37,19 +50,22 @@ class ConditionError(ValueError):
 class Condition:
     """A condition that was read.
 
-    `bare`: names that must be answered yes; `compared`: (name, answer) pairs. A name is a
-    question's id, or `id[label]`; either may stand behind the name of a view and a dot.
+    `bare`: names that must be answered yes; `compared`: (name, answer) pairs; `ordered`: (name,
+    level or number) pairs. A name is a question's id, or `id[label]`; either may stand behind the
+    name of a view and a dot.
     """
 
     text: str
     bare: tuple[str, ...]
     compared: tuple[tuple[str, str], ...]
+    ordered: tuple[tuple[str, str | float], ...]
     _tree: ast.expr
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the answers that it depends on."""
-        return tuple(dict.fromkeys([*self.bare, *(name for name, _ in self.compared)]))
+        pairs = (*self.compared, *self.ordered)
+        return tuple(dict.fromkeys([*self.bare, *(name for name, _ in pairs)]))
 
     @property
     def questions(self) -> tuple[str, ...]:
@@ -86,10 +102,17 @@ class Condition:
                 raise ConditionError(
                     f"'{name}' never answers '{answer}' (its answers: {', '.join(possible)})"
                 )
+        for name, bound in self.ordered:
+            _check_order(name, bound, questions)
 
-    def holds(self, answers: Mapping[str, str]) -> bool | None:
-        """Return whether it holds with these answers by name; None where they leave that open."""
-        return _holds(self._tree, answers)
+    def holds(
+        self, answers: Mapping[str, str], questions: Mapping[str, QuestionLike] = _NONE
+    ) -> bool | None:
+        """Return whether it holds with these answers by name; None where they leave that open.
+
+        `questions`: those standing, by id, of which the levels are taken that `<` and `>` compare.
+        """
+        return _holds(self._tree, answers, questions)
 
 
 def parse_condition(text: str) -> Condition:
@@ -102,63 +125,121 @@ def parse_condition(text: str) -> Condition:
         raise ConditionError(f"holds {odd}")
     try:
         tree = ast.parse(text.strip(), mode="eval").body
-        bare, compared = _names(tree)
+        found = _Found([], [], [])
+        _collect(tree, found)
     except SyntaxError as error:
         raise ConditionError(f"cannot be read at column {error.offset}: {text.strip()}") from error
     except (RecursionError, MemoryError, ValueError) as error:
         if isinstance(error, ConditionError):
             raise
         raise ConditionError("is nested too deeply or holds odd characters") from error
-    return Condition(text.strip(), tuple(bare), tuple(compared), tree)
+    return Condition(text.strip(), *map(tuple, found), tree)
 
 
-def _names(node: ast.expr) -> tuple[list[str], list[tuple[str, str]]]:
-    """Return the bare names and the comparisons of a tree; refuse whatever else it holds."""
+class _Found(NamedTuple):
+    """The fields of a condition's that its tree tells."""
+
+    bare: list[str]
+    compared: list[tuple[str, str]]
+    ordered: list[tuple[str, str | float]]
+
+
+def _collect(node: ast.expr, found: _Found) -> None:
+    """Add the names and comparisons of a tree; refuse whatever else it holds."""
     if _is_name(node):
-        return [_name(node)], []
-    if isinstance(node, ast.BoolOp):
-        parts = [_names(part) for part in node.values]
-        return sum((bare for bare, _ in parts), []), sum((pairs for _, pairs in parts), [])
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        return _names(node.operand)
-    if isinstance(node, ast.Compare):
-        if len(node.ops) == 1 and _is_name(node.left):
-            texts = _compared_with(node)
-            if texts and all(isinstance(text, ast.Name) or _is_text(text) for text in texts):
-                return [], [(_name(node.left), _text(text)) for text in texts]
-        raise ConditionError("compares a question with one of its answers by == or !=, or by `in` "
-                             "with several in brackets")
-    raise ConditionError(
-        "may hold question ids, and, or, not, ==, !=, in and brackets, not "
-        f"{ast.unparse(node)!r}"
-    )
+        found.bare.append(_name(node))
+    elif isinstance(node, ast.BoolOp):
+        for part in node.values:
+            _collect(part, found)
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        _collect(node.operand, found)
+    elif isinstance(node, ast.Compare):
+        values = _compared_with(node)
+        if len(node.ops) > 1 or not _is_name(node.left) or None in values or not values:
+            raise ConditionError(
+                "compares a question with one of its answers by == or !=, a score by <, <=, > or "
+                ">=, or any by `in` with several in brackets: the question comes first")
+        name = _name(node.left)
+        if type(node.ops[0]) in _ORDERS:
+            found.ordered.append((name, values[0]))
+        else:
+            found.compared.extend((name, str(value)) for value in values)
+    else:
+        raise ConditionError(
+            "may hold question ids, and, or, not, ==, !=, <, <=, >, >=, in and brackets, not "
+            f"{ast.unparse(node)!r}"
+        )
 
 
-def _compared_with(node: ast.Compare) -> list[ast.expr]:
-    """Return what a comparison compares with; nothing where it is none that there is."""
+def _compared_with(node: ast.Compare) -> list[str | float | None]:
+    """Return what a comparison compares with: texts and numbers, None for what is neither."""
     right = node.comparators[0]
     if isinstance(node.ops[0], (ast.In, ast.NotIn)):
-        return right.elts if isinstance(right, (ast.Tuple, ast.List, ast.Set)) else []
-    return [right] if isinstance(node.ops[0], (ast.Eq, ast.NotEq)) else []
+        several = isinstance(right, (ast.Tuple, ast.List, ast.Set))
+        return [_value(one) for one in right.elts] if several else []
+    sound = isinstance(node.ops[0], (ast.Eq, ast.NotEq)) or type(node.ops[0]) in _ORDERS
+    return [_value(right)] if sound else []
 
 
-def _holds(node: ast.expr, answers: Mapping[str, str]) -> bool | None:
+def _value(node: ast.expr) -> str | float | None:
+    """Return the text or the number that a node is, None where it is neither."""
+    if isinstance(node, ast.Name) or _is_text(node):
+        return _text(node)
+    negative = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
+    number = node.operand if negative else node
+    if not isinstance(number, ast.Constant) or type(number.value) not in (int, float):
+        return None
+    return -number.value if negative else number.value
+
+
+def _check_order(name: str, bound: str | float, questions: Mapping[str, QuestionLike]) -> None:
+    """Raise ConditionError unless a question has levels in an order and the bound is on it."""
+    question = questions.get(question_of(name))
+    if question is None or not kind_of(question).is_ordered:
+        noun = kind_of(question).noun if question else "of the camera's health"
+        raise ConditionError(f"'{name}' is {noun}: only the levels of a score have an order, by "
+                             "which <, <=, > and >= compare")
+    levels = ", ".join(question.options)
+    if isinstance(bound, str):
+        if bound not in question.options:
+            raise ConditionError(f"'{name}' never answers '{bound}' (its levels: {levels})")
+    elif not are_numbers(question.options):
+        raise ConditionError(f"'{name}' has no numbers for levels: compare it with one of {levels}")
+    elif not math.isfinite(bound):
+        raise ConditionError(f"'{name}' is compared with a number that is not finite")
+
+
+def _holds(
+    node: ast.expr, answers: Mapping[str, str], questions: Mapping[str, QuestionLike]
+) -> bool | None:
     if isinstance(node, ast.BoolOp):
-        parts = [_holds(part, answers) for part in node.values]
+        parts = [_holds(part, answers, questions) for part in node.values]
         decisive = isinstance(node.op, ast.Or)  # one such part decides
         if decisive in parts:
             return decisive
         return None if None in parts else not decisive
     if isinstance(node, ast.UnaryOp):
-        held = _holds(node.operand, answers)
+        held = _holds(node.operand, answers, questions)
         return None if held is None else not held
     compares = isinstance(node, ast.Compare)
-    answer = answers.get(_name(node.left if compares else node), UNKNOWN)
+    name = _name(node.left if compares else node)
+    answer = answers.get(name, UNKNOWN)
     if answer in (UNKNOWN, UNCERTAIN):
         return None
     if not compares:
         return answer == YES
-    among = answer in map(_text, _compared_with(node))
+    values = _compared_with(node)
+    if type(node.ops[0]) in _ORDERS:
+        question = questions.get(question_of(name))
+        if question is None:
+            return None
+        levels = question.options
+        places = dict(zip(levels, level_values(levels), strict=True))
+        bound = places.get(values[0]) if isinstance(values[0], str) else values[0]
+        if answer not in places or bound is None:  # of the question as it was before
+            return None
+        return _ORDERS[type(node.ops[0])](places[answer], bound)
+    among = answer in map(str, values)
     return among != isinstance(node.ops[0], (ast.NotEq, ast.NotIn))
 
 

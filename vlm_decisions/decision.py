@@ -53,7 +53,8 @@ class Decision:
       if there never was any); `t_decided_ns`: when it was decided, on the same clock.
     - `changed`: the answer differs from the one published before; `since_ns`: frame time at
       which the present answer began.
-    - `model`: name of what answered (`+reuse`: an earlier answer that stands); `frame_id`: the
+    - `model`: name of what answered. `+window`, `+VIEW`: it was asked again, about more of the
+      past, its own or that view's; `+reuse`: an earlier answer that stands. `frame_id`: the
       camera's; `reason`: why it is unknown, `status`: the same in a word, of STATUSES.
     - `t_asked_ns`: frame time of the newest frame that the model itself was asked about. Where an
       answer stands, `t_end_ns` is later: frames compared and found unchanged. 0 where unknown.

@@ -89,6 +89,7 @@ class Kind:
         has_heads: whether linear heads (Tier 1) can answer.
         has_bias: whether the calibration has a bias.
         has_thresholds: whether the question can have `thresholds`.
+        is_ordered: whether one answer is less or more than another.
     """
 
     name = ""
@@ -98,6 +99,7 @@ class Kind:
     has_heads = False
     has_bias = False
     has_thresholds = False
+    is_ordered = False
 
     def check_count(self, count: int) -> None:
         """Raise KindError where the kind cannot have so many options."""
@@ -250,7 +252,7 @@ class Score(Kind):
     """
 
     name, noun = "score", "a score"
-    has_thresholds = True
+    has_thresholds = is_ordered = True
 
     def check(self, question: QuestionLike) -> None:
         """Refuse levels that do not rise, and thresholds that do not part them."""
@@ -403,14 +405,17 @@ def plain_kind(options: Sequence[str]) -> str:
     return OneOf.name if options else YesNo.name
 
 
+def are_numbers(levels: Sequence[str]) -> bool:
+    """Return whether all levels of a score are finite numbers."""
+    try:
+        return all(math.isfinite(float(level)) for level in levels)
+    except ValueError:
+        return False
+
+
 def level_values(levels: Sequence[str]) -> tuple[float, ...]:
     """Return the values of a score's levels: the numbers they are, or their places from 0."""
-    try:
-        values = tuple(float(level) for level in levels)
-    except ValueError:
-        values = ()
-    return values if values and all(map(math.isfinite, values)) else tuple(
-        float(place) for place in range(len(levels)))
+    return tuple(map(float, levels if are_numbers(levels) else range(len(levels))))
 
 
 def question_of(name: str) -> str:

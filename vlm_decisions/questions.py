@@ -36,7 +36,8 @@ TIERS = ("auto", "heads", "vlm")
 ASKS = ("always", "on_change")
 SMOOTHINGS = ("ema", "filter")
 AUTO = "auto"
-UNSURES = ("", "window")
+#: What `unsure` says to look further back in the question's own view.
+WINDOW = "window"
 RESERVED_PREFIX = "camera_"
 
 MAX_QUESTIONS = 256
@@ -124,8 +125,9 @@ class Question:
         min_evidence_s: how long the picture must have been seen without a cut, in seconds.
         implies: of a yes_no question: conditions (as for `when`) that must hold where the answer is
             yes. Where one does not, the decision says so; nothing is corrected.
-        unsure: `window` to ask an uncertain question once more, about a longer history, in dead
-            time; empty for not.
+        unsure: what to ask about once more, in dead time, where an answer of the language model is
+            uncertain by itself: `window`, more of its own view's past, or the name of a view of the
+            same picture, of which the past is taken before the window. Empty for nothing.
         view: name of the view that it is asked of; empty or `all`: of each.
 
     Raises:
@@ -187,7 +189,9 @@ class Question:
         self._number("ema", 0.0, 1.0, above=True)
         self._one_of("ask", ASKS)
         self._one_of("smoothing", SMOOTHINGS)
-        self._one_of("unsure", UNSURES)
+        if not isinstance(self.unsure, str):
+            raise self._error("unsure", f"must be {WINDOW} or the name of a view, not "
+                                        f"{self.unsure!r}")
         self._number("switch_hz", 0.0, 10.0, above=True)
         self._number("change", 0.0, 2.0)
         self._number("refresh_s", 0.0, 3600.0, above=True)
@@ -604,6 +608,11 @@ class QuestionBook:
         if not view.name:
             raise QuestionError("a view needs a name", "name")
         self._insert_view(view)
+        try:
+            self._check_links(self._questions)
+        except QuestionError:
+            del self._views[view.name]
+            raise
 
     def _insert_view(self, view: View) -> None:
         try:
@@ -615,7 +624,7 @@ class QuestionBook:
     def remove_view(self, name: str) -> View:
         """Remove a view and return it. Raises QuestionError: it is not there, in use, the last."""
         view = self.view(name)
-        users = [question.id for question in self if question.view == name]
+        users = [question.id for question in self if name in (question.view, question.unsure)]
         if users:
             raise QuestionError(f"view '{name}': {', '.join(users)} asked of it", "view")
         users = [question.id for question in self if name in question.views_named]
@@ -697,6 +706,7 @@ class QuestionBook:
                 raise _link_error(
                     question, "view", f"there is no '{question.view}' (there are: {there})"
                 )
+            self._check_unsure(question)
             try:
                 if question.when:
                     parse_condition(question.when).check(questions, self._views)
@@ -723,6 +733,22 @@ class QuestionBook:
             if circle:
                 field = "needs" if question_of(question.needs or "") == circle[1] else "when"
                 raise _link_error(question, field, f"goes in a circle: {' -> '.join(circle)}")
+
+    def _check_unsure(self, question: Question) -> None:
+        """Raise QuestionError where there is no such view, or one that shows something else."""
+        name = question.unsure
+        if name in ("", WINDOW):
+            return
+        if not name or name not in self._views:
+            there = ", ".join([WINDOW, *filter(None, self._views)])
+            raise _link_error(question, "unsure", f"there is no view '{name}' (there are: {there})")
+        if question.view == name:
+            raise _link_error(question, "unsure", f"names the view '{name}' that the question is "
+                                                  f"asked of: name another, or {WINDOW}")
+        for view in self.views_of(question):
+            if other := view.differs_from(self._views[name]):
+                raise _link_error(question, "unsure", f"names the view '{name}', which shows "
+                                                      f"another {other} than '{view.name}'")
 
     def _add_event(self, event: EventSpec, source: str = "", line: int = 0) -> None:
         at = f"{source}:{line}: " if source else ""

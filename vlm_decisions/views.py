@@ -40,7 +40,11 @@ MAX_FILE_BYTES = 1_000_000
 #: Names under which the node has topics and services of its own.
 RESERVED = (ALL, "decisions", "events", "questions", "overlay", "statistics", "add_question",
             "remove_question", "list_questions", "save_questions", "ask", "add_view",
-            "remove_view", "wait_for", "correct", "list_corrections", "undo_correction")
+            "remove_view", "wait_for", "correct", "list_corrections", "undo_correction",
+            "window")  # and of the last, what a question may look at again (`unsure`)
+
+#: What of a view makes its picture, and what people call it.
+_PICTURE = {"camera": "camera", "region": "region", "pixel_budget": "pixel budget"}
 
 #: What is outside a polygon has this grey value: neither dark nor bright.
 OUTSIDE = 128
@@ -145,8 +149,16 @@ class View:
 
     def shows_the_same(self, other: View) -> bool:
         """Return whether two views differ in nothing but name, priority and patience."""
-        same = ("camera", "region", "sample_hz", "window_groups", "pixel_budget")
-        return all(getattr(self, name) == getattr(other, name) for name in same)
+        sampled = ("sample_hz", "window_groups")
+        return not self.differs_from(other) and all(
+            getattr(self, name) == getattr(other, name) for name in sampled)
+
+    def differs_from(self, other: View) -> str:
+        """Return what another view sees another of, camera, region or pixel budget, else empty."""
+        for name, noun in _PICTURE.items():
+            if getattr(self, name) != getattr(other, name):
+                return noun
+        return ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields but the name that differ from their defaults, as in YAML."""

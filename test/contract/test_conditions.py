@@ -36,7 +36,9 @@ def test_what_a_condition_means(text, answers, holds):
 
 @pytest.mark.parametrize("text", [
     "", " ", "person and", "person & away", "1", "f(person)", "person.x.y", "f().person",
-    "person < away",
+    "person < away(1)",
+    "1 < people < 3", "2 < people", "people > (1, 2)", "people > True", "people > 1j",
+    "people > person.x", "people > -person", "people in 2", "people is 2",
     "a == b == c", "__import__('os')", "[person]", "lambda: person", "person if away else person",
     "(" * 400 + "person" + ")" * 400, "not " * 124 + "person" + "x" * 500, "person\x00", 7,
 ])
@@ -65,6 +67,63 @@ def test_nothing_is_executed():
 def test_a_wrong_condition_names_its_line(keys, words):
     with pytest.raises(QuestionError, match=words):
         QuestionBook.loads(f"{BOOK}- {{id: q, text: q, {keys}}}\n", "file")
+
+
+SCORES = """
+- {id: crowd, text: c, kind: score, options: [low, medium, high]}
+- {id: people, text: p, kind: score, options: ["0", "1", "2", "5"]}
+- {id: on_desk, text: d, kind: any_of, options: [cup, pen]}
+"""
+
+
+@pytest.mark.parametrize(("text", "answers", "holds"), [
+    ("crowd >= medium", {"crowd": "medium"}, True),
+    ("crowd > medium", {"crowd": "medium"}, False),
+    ("crowd < high", {"crowd": "low"}, True),
+    ("crowd <= 'medium'", {"crowd": "high"}, False),
+    ("not crowd >= medium", {"crowd": "low"}, True),
+    ("people > 2", {"people": "5"}, True),  # by value, not as texts or places
+    ("people > 2.5", {"people": "2"}, False),
+    ("people >= -1", {"people": "0"}, True),
+    ("people < '2'", {"people": "1"}, True),
+    ("people == 2 or people in (0, 5)", {"people": "5"}, True),
+    ("people != 2", {"people": "2"}, False),
+    ("crowd > low and people > 2", {"crowd": "high", "people": "unknown"}, None),
+    ("crowd > low", {"crowd": "uncertain"}, None),
+    ("crowd > low", {}, None),
+])
+def test_levels_of_a_score_are_compared_by_their_order(text, answers, holds):
+    book = {question.id: question for question in QuestionBook.loads(SCORES)}
+    condition = parse_condition(text)
+    condition.check(book)
+    assert condition.holds(answers, book) is holds
+
+
+def test_an_order_is_open_where_the_levels_are_not_known():
+    assert parse_condition("crowd > low").holds({"crowd": "high"}) is None
+    book = {question.id: question for question in QuestionBook.loads(SCORES)}
+    assert parse_condition("crowd > low").holds({"crowd": "full"}, book) is None
+    of_view = parse_condition("front.crowd > low")
+    assert of_view.holds({"crowd": "high"}, book) is None
+    assert of_view.holds({"front.crowd": "high"}, book) is True
+
+
+@pytest.mark.parametrize(("condition", "words"), [
+    ("person > 2", "'person' is a yes/no question: only the levels of a score have an order"),
+    ("activity >= typing", "'activity' is a choice: only the levels of a score have an order"),
+    ("on_desk[cup] > 1", "'on_desk.cup.' is an any_of: only the levels of a score have an order"),
+    ("camera_dark < 1", "'camera_dark' is of the camera's health: only the levels"),
+    ("crowd > full", "'crowd' never answers 'full' .its levels: low, medium, high"),
+    ("crowd > 1", "'crowd' has no numbers for levels: compare it with one of low, medium, high"),
+    ("people > 1e999", "'people' is compared with a number that is not finite"),
+    ("people == 3", "'people' never answers '3' .its answers: 0, 1, 2, 5"),
+    ("2 < people", "the question comes first"),
+    ("nobody > 2", "there is no question 'nobody'"),
+])
+def test_an_order_that_is_none_names_its_line(condition, words):
+    text = f"{BOOK}{SCORES}- {{id: q, text: q, when: '{condition}'}}\n"
+    with pytest.raises(QuestionError, match=f"file:9: question 'q': when .*{words}"):
+        QuestionBook.loads(text, "file")
 
 
 def test_conditions_that_go_in_a_circle_name_it_and_the_line():

@@ -238,7 +238,7 @@ def test_question_comes_and_goes(live):
     ({"id": "a", "implies": ["person", "nobody"]}, "implies there is no question 'nobody'"),
     ({"id": "a", "smoothing": "kalman"}, "smoothing must be one of ema, filter"),
     ({"id": "a", "switch_hz": 99.0}, "switch_hz must be above 0 and at most 10"),
-    ({"id": "a", "unsure": "often"}, "unsure"),
+    ({"id": "a", "unsure": "often"}, "unsure there is no view 'often' (there are: window)"),
     ({"id": "a", "depth": Question.DEPTH_AUTO, "shallow_depth": 60}, "shallow_depth 60"),
     ({"id": "a", "shallow_margin": -1.0}, "shallow_margin"),
     ({"id": "a", "min_evidence_s": -1.0}, "min_evidence_s")])

@@ -101,3 +101,12 @@ def test_an_event_says_when_its_cause_began():
     assert event.t_onset_ns == NS + round(3.5 * NS / 4) < event.t_start_ns
     assert event.t_onset_sd_s > 0
     assert event.to_dict()["t_onset"] == event.t_onset_ns / NS
+
+
+def test_a_second_look_at_the_same_frame_hides_nothing_of_what_was_before():
+    smoother, got = Smoother(), []
+    for k in range(10):
+        evidence = Evidence(TIER_VLM, NS + k * NS // 4, NS + k * NS // 4)
+        for p in (0.02,) if k < 5 else (0.5, 0.98):
+            got.append(smoother.update(SLOW, (p, 1 - p), evidence, evidence.t_end_ns))
+    assert got[-1].answer == YES and got[-1].t_onset_ns == NS + round(4.5 * NS / 4)

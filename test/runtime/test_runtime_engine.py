@@ -18,6 +18,8 @@ from vlm_decisions.runtime import Runtime
 from vlm_decisions.runtime.heads import Head, write_head
 from vlm_decisions.runtime.settings import RuntimeSettings
 from vlm_decisions.runtime.smoothing import calibrated
+from vlm_decisions.sim.script import Script
+from vlm_decisions.sim.world import World
 
 QUESTIONS = [
     Question("person", "Is there a person?", ema=1.0),
@@ -86,6 +88,37 @@ def test_a_head_runs_on_the_engines_features(engine, tmp_path):
     mine = [d for d in decisions if d.question_id == "person"]
     assert {d.tier for d in mine} == {TIER_HEADS}
     assert mine[0].p == pytest.approx(head.predict([features]), abs=1e-5)
+
+
+def test_a_second_look_is_one_plain_run_over_the_other_view_s_past_and_the_window():
+    desk = load("sim_desk")
+    book = QuestionBook.loads("""
+views: {near: {window_groups: 2}, long: {sample_hz: 2, window_groups: 4}}
+questions:
+  - {id: person, text: "Is a person present?", view: near, unsure: long,
+     enter: 0.9999999, exit: 1.0e-9, ema: 1}
+""")
+    world = World(3, Script.demo(3))
+    images = [world.render(index / 8, 96, 96) for index in range(40)]
+    clock = SimClock()
+    _, decisions, errors = film(desk, book, images, timer=clock.seconds)
+    assert errors == []
+    first, again = ([d for d in decisions if d.question_id == "person" and d.model == name]
+                    for name in ("sim_desk", "sim_desk+long"))
+    assert len(again) > 5 and again[-1].t_end_ns == first[-1].t_end_ns
+    last = again[-1]
+    window = [(index, index + 1) for index in range(34, 40, 2)][-2:]
+    begins = last.t_start_ns - START_NS
+    before = [(index, index + 4) for index in range(0, 40, 8)
+              if begins <= index * NS // 8 and index + 4 < window[0][0]]
+    assert before, "older than what the first look saw"
+    stream = desk.stream(len(before) + 2, "window")
+    for pair in before + window:
+        stream.append(desk.encode([images[k] for k in pair]),
+                      tuple(START_NS + k * NS // 8 for k in pair))
+    expected = calibrated(book.get("person"), stream.ask([book.get("person")])[0].logits)
+    assert last.p_raw == pytest.approx(expected[0], abs=1e-4)
+    assert last.p_raw != pytest.approx(first[-1].p_raw, abs=1e-6)
 
 
 def test_a_text_beyond_the_context_is_unknown_and_the_others_are_answered(engine, monkeypatch):

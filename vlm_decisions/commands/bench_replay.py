@@ -23,8 +23,8 @@ def add(what: Commands) -> None:
                       help="through the node, over DDS, in real time")
     replay.add_argument("--modes", metavar="M,M",
                         help="modes: stream (as the questions are), window, recent4, tier1, tier2, "
-                             "always, on_change, ema, filter, depth_auto, no_hysteresis, "
-                             "or all "
+                             "always, on_change, ema, filter, depth_auto, unsure, "
+                             "no_hysteresis, or all "
                              "[stream,always; with --realtime stream]")
     replay.add_argument("--recent", type=count, default=4, metavar="N",
                         help="single frames of the mode recentN [4]")

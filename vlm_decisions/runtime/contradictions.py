@@ -19,16 +19,18 @@ class Contradictions:
         self._open: set[str] = set()
 
     def of(
-        self, question: Question, decision: Decision, answers: Mapping[str, str]
+        self, question: Question, decision: Decision, answers: Mapping[str, str],
+        standing: Mapping[str, Question],
     ) -> tuple[str, ...]:
         """Return the conditions that a decision implies and that do not hold.
 
-        `answers`: the present ones by name. What an answer leaves open is no contradiction.
+        `answers`: the present ones by name; `standing`: all questions by id. What an answer leaves
+        open is no contradiction.
         """
         found: tuple[str, ...] = ()
         if question.implies and decision.answer == YES:
             found = tuple(one for one in question.implies
-                          if condition_of(one).holds(answers) is False)
+                          if condition_of(one).holds(answers, standing) is False)
         if found and question.id not in self._open:
             self.counts[question.id] += 1
         (self._open.add if found else self._open.discard)(question.id)

@@ -49,8 +49,13 @@ class OnsetFinder:
         self._moves = 0  # looks that may still move what was found
 
     def look(self, t_ns: int, probabilities: tuple[float, ...]) -> None:
-        """Take a look's calibrated probabilities; `t_ns`: its newest frame."""
-        if self._looks and t_ns <= self._looks[-1][0]:
+        """Take a look's calibrated probabilities; `t_ns`: its newest frame.
+
+        A second look at the same frame takes the place of the first.
+        """
+        if self._looks and t_ns == self._looks[-1][0]:
+            self._looks.pop()
+        elif self._looks and t_ns < self._looks[-1][0]:
             self._looks.clear()  # frame time went backwards
         self._looks.append((t_ns, probabilities))
 

@@ -21,7 +21,7 @@ from typing import Any
 from ..decision import FAULT, NO_IMAGE, OK, STALE, UNKNOWN, Decision
 from ..frames import Frame
 from ..kinds import in_view, question_of
-from ..questions import Question, QuestionBook, QuestionError
+from ..questions import WINDOW, Question, QuestionBook, QuestionError
 from ..reuse import ReuseStats
 from ..views import View, ViewError
 from .encoding import Encoding
@@ -602,6 +602,10 @@ class Runtime:
             self._busy = not self._stopping
             return self._busy
 
+    def _wanted_now(self) -> bool:
+        with self._changed:
+            return self._wanted()
+
     def _wanted(self) -> bool:
         unopened = any(not view.opened for view in self._views)
         return self._has_groups() or unopened or self._one_offs.waiting or self._stopping
@@ -678,7 +682,7 @@ class Runtime:
                 with self._lock:
                     interrupted = view.gate.interrupted(now_ns)
                     answers = self._answers(view)
-                self._deliver(view, view.see(outcome, answers, interrupted))
+                self._deliver(view, view.see(outcome, answers, self._standing, interrupted))
         for view in taken:
             if view.turn and view.turn.backlog:
                 self._ask(view, skip=True)
@@ -768,7 +772,8 @@ class Runtime:
                 if question.implies:
                     answers = self._answers(view)
                     decisions = [
-                        replace(one, contradicts=view.contradictions.of(question, one, answers))
+                        replace(one, contradicts=view.contradictions.of(
+                            question, one, answers, self._standing))
                         for one in decisions
                     ]
                 self._publish(view, decisions)
@@ -777,21 +782,33 @@ class Runtime:
         for _ in range(MAX_IDLE_PIECES):
             more = False
             for view in self._views:
-                with self._changed:
-                    if self._wanted():
-                        return
+                if self._wanted_now():
+                    return
                 if view.processor is None:
                     continue
                 with self._guarding(view):
                     again, work = view.idle()
                     more |= again
                     self._take(view, work)
+                    if not again:
+                        self._look_again(view)
             try:
                 more = more or self._encoding.idle()
             except Exception as error:  # the encoder starts afresh by itself
                 self._error(f"engine, refresh: {str(error) or type(error).__name__}")
             if not more:
                 return
+
+    def _look_again(self, view: ViewState) -> None:
+        """Ask what a view's last group left uncertain about more of the past, if there is time."""
+        for where in view.processor.unsure:
+            if self._wanted_now():
+                return
+            other = view if where == WINDOW else self._named(where)
+            if other is None or other.processor is None or other.generation != view.generation:
+                continue  # it has seen nothing of this time
+            left_s = min(one.left_s() for one in self._views)
+            self._take(view, view.processor.look_again(where, other.processor.past, left_s))
 
     def _take(self, view: ViewState, work: Work) -> None:
         """Publish and tell of what was done without a group in work."""

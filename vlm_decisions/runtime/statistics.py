@@ -80,7 +80,7 @@ class RuntimeStats:
     - `condition`: why answers are unknown just now, or empty. `last_error`: the newest message.
     - `asked`, `reused`: questions asked of the language model, and answers of it that stood for a
       further group because the picture had not changed (`ask: on_change`). `asked_again`: those
-      that were asked about a longer history (`unsure`).
+      that were asked once more, about more of the past (`unsure`).
     - `contradictions`: by question, how often its yes began to contradict what it implies.
     - `reuse`: what of the vision was taken from earlier groups, None where reuse is off; `still`:
       groups that were neither appended nor asked about, since nothing had changed.

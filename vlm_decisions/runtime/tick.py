@@ -15,8 +15,8 @@ import numpy as np
 from ..decision import TIER_HEADS, TIER_VLM
 from ..frames import NS, Group
 from ..kinds import kind_of, sigmoid
-from ..questions import Question, QuestionError
-from .engine_protocol import EngineLike, ReadoutLike, StreamLike, TimedGroup
+from ..questions import WINDOW, Question, QuestionError
+from .engine_protocol import EngineLike, ReadoutLike, TimedGroup
 from .evidence import Evidence, Result
 from .heads import (
     Head,
@@ -37,6 +37,9 @@ AGED_SHARE = 0.75
 
 #: The longer history of a second look (`unsure: window`), in windows.
 LONG_WINDOWS = 3
+
+#: Each time that there is no time for a second look, what it takes is thought to be so much less.
+FORGET = 0.98
 
 #: Groups that show what the one before showed and are still appended and asked about.
 SHOWN_AGAIN = 1
@@ -107,8 +110,9 @@ class Processor:
         self._frame_id = ""
         self._cut_ns = 0  # where the window, or what it shows, begins
         self._answers: dict[str, tuple[Result, np.ndarray]] = {}  # with the features asked about
-        self._long: StreamLike | None = None  # the longer history, once a question wants it
-        self._unsure: list[Question] = []  # to be asked about it: their last look left them open
+        self._past: deque[TimedGroup] | None = None  # kept while a question looks back over it
+        self._unsure: list[Question] = []  # to be asked again: their last look left them open
+        self._look_s = 0.0  # what the last second look took, for each group
         self._must_reset = False  # the stream's groups are of another window
         self._must_start_over = False  # its state may be spoilt
         self._faulty: set[Question] = set()  # failed when last asked: kept out of the batch
@@ -245,13 +249,7 @@ class Processor:
         self._answers = {name: kept for name, kept in self._answers.items() if name in ids}
         self.asks_model = any(self.is_models(question) for question in questions)
         self._unsure.clear()
-        if any(question.unsure for question in questions):
-            if self._long is None:
-                self._long = self._engine.stream(
-                    LONG_WINDOWS * self._settings.window_groups, "window"
-                )
-        else:
-            self._long = None
+        self._keep_past(any(question.unsure == WINDOW for question in questions))
         due = [question for question in due if self.is_models(question)]
         if encoded.fault:
             return
@@ -314,7 +312,7 @@ class Processor:
         except Exception as error:
             self._must_start_over = True
             return False, Work(faults=(f"engine, idle: {_text(error)}",))
-        return False, self._look_again()
+        return False, Work()
 
     def advance(self) -> Work:
         """Do one piece of a rebuild that is due, also where there is no dead time.
@@ -324,20 +322,67 @@ class Processor:
         due = len(self._stream.history) >= 2 * self._settings.window_groups
         return self.idle()[1] if due else Work()
 
-    def _look_again(self) -> Work:
-        """Ask what the last group left uncertain about a longer history."""
-        unsure, self._unsure = self._unsure, []
-        if not unsure:
+    @property
+    def unsure(self) -> tuple[str, ...]:
+        """Where to look again at what the last group left uncertain: `Question.unsure`, each once.
+
+        That is over with the next group, and once it was looked at.
+        """
+        return tuple(dict.fromkeys(question.unsure for question in self._unsure))
+
+    def look_again(self, where: str, before: Sequence[TimedGroup], left_s: float) -> Work:
+        """Ask once more what the last group left uncertain, about the window and what was `before`.
+
+        Of `before` the groups count that end before the window begins: so the newest frames are the
+        same as in the first look, and its answer is as fresh. None of what comes out is looked at
+        again. Where there is nothing that the first look had not seen, nothing is asked, nor where
+        it would take more than `left_s`, judged by the one before.
+        """
+        unsure = [question for question in self._unsure if question.unsure == where]
+        self._unsure = [question for question in self._unsure if question.unsure != where]
+        seen = () if self._must_reset else self._stream.history
+        window = seen[-self._settings.window_groups :]
+        groups = [*(one for one in before if seen and one.t_end_ns < window[0].t_start_ns), *window]
+        if not unsure or not seen or groups[0].t_start_ns >= seen[0].t_start_ns:
             return Work()
+        if left_s <= 0 or self._look_s * len(groups) > left_s:
+            self._look_s *= FORGET
+            return Work()
+        began_s = self._meter.timer()
         self._meter.count("asked_again", len(unsure))
         try:
-            readouts = self._long.ask(self._queries(unsure))
+            stream = self._engine.stream(len(groups), "window")
+            for one in groups:
+                stream.append(one.group, (one.t_start_ns, one.t_end_ns))
+            readouts = stream.ask(self._queries(unsure))
         except Exception as error:
-            self._long = None
             return Work(faults=(f"engine, asked again: {_text(error)}",))
-        results = [self._read(question, readout, self._long.history, "+window")
-                   for question, readout in zip(unsure, readouts, strict=True)]
-        return Work(tuple(result for result in results if result.probabilities))
+        finally:
+            self._look_s = (self._meter.timer() - began_s) / len(groups)
+        found = []
+        for question, readout in zip(unsure, readouts, strict=True):
+            result = self._read(question, readout, groups, f"+{where}")
+            if result.probabilities:
+                found.append(result)
+                if question.id in self._answers:  # what stands from now on is this one
+                    self._answers[question.id] = result, self._answers[question.id][1]
+        return Work(tuple(found))
+
+    @property
+    def past(self) -> Sequence[TimedGroup]:
+        """Return the groups since the last cut in time that are still there, oldest first.
+
+        Those of the stream; LONG_WINDOWS windows where one of its questions looks back further.
+        """
+        if self._must_reset:
+            return ()
+        return tuple(max(self._past or (), self._stream.history, key=len))
+
+    def _keep_past(self, wanted: bool) -> None:
+        if not wanted:
+            self._past = None
+        elif self._past is None:
+            self._past = deque(maxlen=LONG_WINDOWS * self._settings.window_groups)
 
     # -- vision and heads ------------------------------------------------------------------------
 
@@ -404,15 +449,15 @@ class Processor:
     def _append(self, encoded: Encoded) -> None:
         if self._must_reset:
             self._stream.reset()
+            if self._past:
+                self._past.clear()
             self._must_reset = self._must_start_over = False
-            if self._long is not None:
-                self._long.reset()
         self._mend()
         self._still.clear()
         stamps_ns = encoded.t_start_ns, encoded.t_end_ns
         self._stream.append(encoded.features, stamps_ns)
-        if self._long is not None:
-            self._long.append(encoded.features, stamps_ns)
+        if self._past is not None:
+            self._past.append(self._stream.history[-1])
 
     def _keep(self, work: Work, encoded: Encoded) -> None:
         """Remember answers that may stand while the picture does not change."""

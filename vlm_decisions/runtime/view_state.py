@@ -6,6 +6,7 @@ thread can see to all views before it asks about any. Both return work to be pub
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -135,11 +136,13 @@ class ViewState:
                 f"{wide}x{high}{region}; its window begins anew")
 
     def see(
-        self, seen: Pooled | Exception, answers: Mapping[str, str], interrupted: Collection[str]
+        self, seen: Pooled | Exception, answers: Mapping[str, str],
+        standing: Mapping[str, Question], interrupted: Collection[str],
     ) -> Iterator[Work]:
         """Answer Tier 1 about the group taken, which vision has made `seen` of.
 
-        `answers`: the present ones that conditions may name; `interrupted`: questions that should
+        `answers`: the present ones that conditions may name; `standing`: all questions, of other
+        views too, by id; `interrupted`: questions that should
         not wait. Where nothing may be made of the group, there is no turn any more.
         """
         turn, processor, began_s = self.turn, self.processor, self.meter.timer()
@@ -157,7 +160,7 @@ class ViewState:
             self.scheduler.hasten(t_ns, interrupted)
         asked, results = [], []
         for question in turn.questions:
-            status, reason = withheld(question, answers, processor.seen_s(encoded))
+            status, reason = withheld(question, answers, standing, processor.seen_s(encoded))
             if status == OK:
                 asked.append(question)
             else:
@@ -243,6 +246,12 @@ class ViewState:
         """Return how old its answers will be when Tier 2 is done, by max_age_s and priority."""
         old_s = (now_ns - self._asked_ns) / NS + self._ask_s
         return old_s / self.settings.max_age_s * self.view.priority
+
+    def left_s(self) -> float:
+        """Return seconds until its next group is due, below 0 where that is late; inf at rest."""
+        if self._taken_s is None:
+            return math.inf
+        return self._taken_s + 2.0 / self.settings.fps - self.meter.timer()
 
     def idle(self) -> tuple[bool, Work]:
         """Use dead time; return whether there may be more to do, and faults."""

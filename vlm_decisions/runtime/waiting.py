@@ -194,7 +194,7 @@ class Wait:
         self._now_ns = max(self._now_ns, end_ns)
 
     def _judge(self) -> bool:
-        if not self.condition.holds(self._answers):
+        if not self.condition.holds(self._answers, self._asked):
             self._began_ns = None
             return False
         if self._began_ns is None:

@@ -13,17 +13,20 @@ from ..questions import Question
 condition_of = lru_cache(maxsize=1024)(parse_condition)
 
 
-def withheld(question: Question, answers: Mapping[str, str], seen_s: float) -> tuple[str, str]:
+def withheld(
+    question: Question, answers: Mapping[str, str], standing: Mapping[str, Question], seen_s: float
+) -> tuple[str, str]:
     """Return why a question is not asked about a group, as status and reason; OK and "" if it is.
 
     `answers`: the present ones by id, so those of the group before where this group's are not yet
-    known. `seen_s`: how long the picture has been seen without a cut.
+    known. `standing`: all questions by id. `seen_s`: how long the picture has been seen without a
+    cut.
     """
     if question.needs is not None and answers.get(question.needs, UNKNOWN) == NO:
         return NOT_ASKED, f"it needs '{question.needs}', which is no"
     if question.when is not None:
         condition = condition_of(question.when)
-        holds = condition.holds(answers)
+        holds = condition.holds(answers, standing)
         if not holds:
             return NOT_ASKED, f"{question.when}: {_open(condition, answers, holds)}"
     if seen_s < question.min_evidence_s:

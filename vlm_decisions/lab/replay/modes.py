@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ...questions import Question, QuestionBook
+from ...questions import WINDOW, Question, QuestionBook
 from ...runtime.engine_protocol import EngineLike
 from ...runtime.settings import RuntimeSettings
 from .engines import RecentFrames
@@ -107,6 +107,8 @@ def all_modes(recent: int = RECENT) -> dict[str, Mode]:
              same),
         Mode("depth_auto", "as stream, at a shallow exit where the answer is clear there", same,
              _set(depth="auto"), same),
+        Mode("unsure", "as stream, uncertain answers asked again about three windows", same,
+             _set(unsure=WINDOW), same),
         Mode("no_hysteresis", "as stream, yes above 0.5, no below", same, _no_hysteresis, same),
     )
     return {mode.name: mode for mode in modes}

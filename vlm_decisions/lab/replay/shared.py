@@ -72,15 +72,15 @@ class SharedReadouts:
 
     def stream(self, window_groups: int = 8, mode: str = "stream") -> SharedStream:
         """Return a stream that asks the memory first."""
-        return SharedStream(self, self.engine.stream(window_groups, mode))
+        return SharedStream(self, self.engine.stream(window_groups, mode), (window_groups, mode))
 
 
 class SharedStream:
     """A stream over a real one, which gets the groups only where something new is asked."""
 
-    def __init__(self, shared: SharedReadouts, stream: StreamLike) -> None:
-        """Start without groups."""
-        self._shared, self._stream = shared, stream
+    def __init__(self, shared: SharedReadouts, stream: StreamLike, made: tuple[int, str]) -> None:
+        """Start without groups; `made`: how the stream was."""
+        self._shared, self._stream, self._made = shared, stream, made
         self._groups: list[KeptGroup] = []
         self._fed = 0  # groups that the real stream has
         self._turns = 0  # times that the state was dropped: what comes after is of its own
@@ -143,7 +143,8 @@ class SharedStream:
             self._fed += 1
 
     def _key(self) -> tuple:
-        return self._turns, self._groups[0].t_start_ns, self._groups[-1].t_end_ns
+        count, first, last = len(self._groups), self._groups[0], self._groups[-1]
+        return *self._made, self._turns, count, first.t_start_ns, last.t_end_ns
 
 
 def _read(query: Question) -> tuple:

@@ -11,6 +11,8 @@ const TIER_HINTS = {
   1: "Tier 1: a linear head on the vision features",
   2: "Tier 2: the language model",
 };
+// Behind a model's name, where it was asked again about more of the past: +window, or +VIEW.
+const AGAIN = /\+(?!reuse)([^+]+)/;
 const CHANGED_MS = 1500;
 const TOLD_S = 6;
 const SORT_S = 1;
@@ -202,7 +204,9 @@ class Row {
     say(this.age, seconds(age));
     attribute(this.age, "title", stale ? "stale: the evidence is old" : "age of the newest evidence");
     say(this.tier, unknown && d.tier !== 1 && d.tier !== 2 ? "" : TIERS[d.tier] ?? String(d.tier));
-    attribute(this.tier, "title", (TIER_HINTS[d.tier] ?? "") + (d.model ? ` (${d.model})` : ""));
+    const again = AGAIN.exec(d.model)?.[1];
+    attribute(this.tier, "title", (TIER_HINTS[d.tier] ?? "") + (d.model ? ` (${d.model})` : "")
+      + (again ? `, asked again about more of the past: ${again}` : ""));
     say(this.rate, hertz(now - this.arrived > 3 ? 0 : d.rate));
     // Beside the name, where there is always a line: a row must not jump when its answer is unknown.
     const reason = this.told?.until > now ? this.told.text : unasked ? d.reason : unknown ? (told ? "" : d.reason) : stale ? "stale"
