@@ -19,6 +19,7 @@ pytest.importorskip("rclpy", reason="rclpy is not installed")
 from diagnostic_states import GOOD, having
 from rclpy.parameter import Parameter
 from ros_peer import plain_node, rclpy_context, spinning, system
+from std_msgs.msg import String
 from viewer_site import decision, until
 from waiting import wait_for
 from websockets.sync.client import connect
@@ -80,7 +81,7 @@ def viewing(tmp_path, **parameters):
 
 
 def test_it_follows_the_node_and_acts_on_it(tmp_path):
-    with viewing(tmp_path) as ros:
+    with viewing(tmp_path, evidence_dir=str(tmp_path / "evidence")) as ros:
         page, peer = ros.page, ros.peer
         peer.start_camera()
         row = page.wait_row("person", "yes")
@@ -124,6 +125,21 @@ def test_it_follows_the_node_and_acts_on_it(tmp_path):
 
         assert page.call("DELETE", "/api/questions/raining")[0] == 200
         assert wait_for(lambda: page.row("raining") is None, WAIT_S)
+
+        # Pictures of moments come from the node's evidence, though no page looks at the camera.
+        moment = page.call("GET", f"/api/moment?t={time.time()}")[1]
+        assert moment["pictures"] and moment["rows"][0]["answer"] == "yes"
+
+        told = peer.create_publisher(String, "truth", 10)  # beside the camera's images
+
+        def judged():
+            for answer in ("yes", "no"):
+                told.publish(String(data=json.dumps({"stamp_ns": time.time_ns() - 10**8,
+                                                     "facts": {"person": answer}})))
+                time.sleep(0.2)
+            return page.call("GET", "/api/timeline")[1]["scores"].get("person", [0, 0])
+
+        wait_for(lambda: (lambda score: 0 < score[0] < score[1])(judged()), WAIT_S)
         assert all(question.id != "raining" for question in ros.node.questions())
 
 
@@ -273,7 +289,6 @@ def test_the_viewer_of_one_node_shows_nothing_of_another():
     """Two nodes of the same base name: /a/decision_node ends, /b/decision_node goes on."""
     import rclpy
     from rclpy.parameter import Parameter
-    from std_msgs.msg import String
 
     from vlm_decisions.ros.publishers import latched
 
@@ -317,8 +332,6 @@ def test_the_viewer_of_one_node_shows_nothing_of_another():
 
 
 def test_statistics_that_cannot_be_read_are_told_and_change_nothing(tmp_path):
-    from std_msgs.msg import String
-
     with viewing(tmp_path) as ros:
         wait_for(lambda: ros.page.state()["link"]["ok"], WAIT_S)
         said = []

@@ -7,10 +7,12 @@ import json
 import pytest
 from viewer_site import decision
 
+from vlm_decisions.frames import NS
 from vlm_decisions.questions import Question
 from vlm_decisions.runtime.statistics import Percentiles
 from vlm_decisions.runtime.system import System
-from vlm_decisions.viewer.board import BAND, EVENTS, Board
+from vlm_decisions.sources.truth import TruthRow
+from vlm_decisions.viewer.board import BAND, DECISIONS, EVENTS, Board
 
 PERSON = Question("person", "Is a person present?")
 CUP = Question("cup", "Is there a cup?", rate_hz=2.0)
@@ -226,6 +228,76 @@ def test_the_timeline_follows_p_and_is_bounded(board, clock):
     assert len(band) == BAND and band[-1][2] == 0.95 and band[-2][2] == 0.7
     board.questions([Question("person", "Is it Ada?"), CUP])
     assert board.timeline()["bands"]["person"] == []  # another question
+
+
+def told(board, at_s, **facts):
+    board.truth(TruthRow(round(at_s * NS), facts))
+
+
+def answered(board, at_s, answer, p=0.9, name="person", **more):
+    end_ns = round(at_s * NS)
+    board.decision(decision(name, answer, p, t_start_ns=end_ns, t_end_ns=end_ns,
+                            t_decided_ns=end_ns, **more))
+
+
+def test_truth_stands_beside_the_answers_with_a_running_score(board, clock):
+    for at_s, truth, answer in ((100.0, "yes", "yes"), (100.1, "yes", "no"),
+                                (100.2, "no", "unknown"), (100.3, "no", "no")):
+        clock.now_s = at_s
+        told(board, at_s, person=truth, lamp="yes")
+        answered(board, at_s, answer)
+        answered(board, at_s, "yes", name="cup")  # whose truth nobody tells
+    timeline = board.timeline()
+    assert timeline["truth"] == {"person": [(100.0, "yes"), (100.2, "no")]}
+    assert timeline["scores"] == {"person": [2, 3]}  # unknown is not judged
+    answered(board, 100.15, "yes")  # judged by what was true at its frame
+    assert board.timeline()["scores"] == {"person": [3, 4]}
+    answered(board, 100.9, "no")  # nobody told the truth of that time
+    answered(board, 99.9, "no")
+    assert board.timeline()["scores"] == {"person": [3, 4]}
+    clock.now_s = 110.0  # it is not told any more
+    assert board.timeline()["truth"]["person"] == [(100.0, "yes"), (100.2, "no"),
+                                                   (100.3, "unknown")]
+    told(board, 110.0, person="no")
+    assert board.timeline()["truth"]["person"][-2:] == [(100.3, "unknown"), (110.0, "no")]
+
+
+def test_truth_of_another_question_of_that_name_is_not_used(board, clock):
+    told(board, 100.0, person="maybe", cup=3 * "x")  # no answers of theirs
+    assert board.timeline()["truth"] == {}
+    told(board, 100.0, person="yes")
+    board.questions([Question("person", "Is it Ada?"), CUP])  # edited: the truth is of the old one
+    told(board, 100.1, person="yes")
+    answered(board, 100.1, "no")
+    timeline = board.timeline()
+    assert timeline["truth"] == timeline["scores"] == {}
+    assert board.moment(100.0)[0]["truth"] is None
+
+
+def test_truth_is_of_the_views_of_its_camera(clock):
+    board = Board(clock, clock)
+    board.questions([PERSON], ["front", "door"])
+    board.truth(TruthRow(100 * NS, {"person": "yes"}), ("front",))
+    answered(board, 100.0, "yes", view="front")
+    answered(board, 100.0, "yes", view="door")
+    assert board.timeline()["scores"] == {"front/person": [1, 1]}
+
+
+def test_a_moment_has_the_numbers_of_then(board, clock):
+    told(board, 100.0, person="no")
+    answered(board, 100.0, "yes", 0.8)
+    clock.now_s = 101.0
+    answered(board, 101.0, "unknown", reason="too dark")
+    then, cup = board.moment(100.5)
+    assert (then["id"], then["answer"], then["p"], then["truth"]) == ("person", "yes", 0.8, "no")
+    assert (then["tier"], then["age"], then["text"]) == (2, 0.0, PERSON.text)
+    assert (cup["answer"], cup["p"], "tier" in cup) == (None, None, False)
+    assert board.moment(101.0)[0]["reason"] == "too dark"
+    assert board.moment(99.0)[0]["answer"] is None
+    for _ in range(DECISIONS):  # the decision itself is not kept any more, the timeline is
+        answered(board, 101.0, "yes", name="cup")
+    then = board.moment(100.5)[0]
+    assert (then["answer"], then["p"], "tier" in then) == ("yes", 0.8, False)
 
 
 def test_events_are_bounded(board):

@@ -18,6 +18,7 @@ from waiting import wait_for
 from vlm_decisions.questions import Question, QuestionBook
 from vlm_decisions.runtime.statistics import Percentiles
 from vlm_decisions.runtime.system import Status, System
+from vlm_decisions.sources.truth import TruthRow
 from vlm_decisions.viewer.browser import BrowserError, opened
 from vlm_decisions.viewer.server import Server
 from vlm_decisions.viewer.source import CAMERA, OVERLAY, PageSourceError
@@ -680,6 +681,64 @@ def test_the_timeline_shows_what_was_known_at_a_time(viewer, page):
     expect(page.locator("#bands li"), "unknown")
 
 
+def remembered(viewer):
+    """Give a board what was answered and true a minute ago, and pictures of then."""
+    now = time.time()
+    viewer.source.book.add(Question("cup", "Is there a cup?"))
+    viewer.board.questions(viewer.source.book)
+    viewer.board.truth(TruthRow(2_000_000_000, {"person": "no"}))
+    viewer.board.decision(decision("person", "yes", 0.9))
+    viewer.board.decision(decision("person", "no", 0.1))
+    viewer.board.decision(decision("cup", "yes", 0.7))
+    row = viewer.board._rows["person"]
+    row.band.clear()
+    row.band.extend([(now - 3000, "yes", 0.9), (now - 600, "no", 0.2)])
+    score = viewer.board._scores["person"]
+    score.band.clear()
+    score.band.extend([(now - 2000, "no")])
+    score.told_s = now + 600  # and so it is known until then
+    moments = viewer.pictures.moments
+    for ago_s in (1830.0, 1815.0, 1750.0, 9.0):
+        moments._wall = lambda ago_s=ago_s: now - ago_s
+        moments.put(picture(120, (120, 160)))
+    return now
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+def test_a_moment_shows_its_pictures_its_numbers_and_the_truth(browser, viewer, width):
+    remembered(viewer)
+    with page_of(browser, viewer.port, width=width) as page:
+        page.get_by_role("heading", name="Timeline").click()
+        person = page.locator("#bands li").first
+        expect(person, "50 % right")
+        expect(person, "no 0.20")  # at the cursor, now
+        cursor = page.get_by_label("Time", exact=True)
+        cursor.fill("500")  # half an hour ago
+        expect(person.locator(".wrong"), "yes 0.90, truth: no")
+        assert person.locator(".truth").get_attribute("aria-label") == "truth: no 100 %"
+        assert page.locator("#bands .truth").count() == 1  # nobody tells that of the cup
+        assert page.locator("#moment").is_hidden()
+        cursor.focus()
+        page.keyboard.press("Enter")
+        moment = page.get_by_role("region", name=re.compile("^At "))
+        expect(moment.get_by_role("row").nth(1), "yes")
+        cells = moment.get_by_role("row").nth(1).get_by_role("cell").all_inner_texts()
+        assert cells[:2] == ["yes", "0.90"] and cells[-1] == "no"  # the answer, p, ..., the truth
+        assert moment.locator("img").count() == 3
+        moment.locator("img").first.evaluate("image => image.decode()")
+        said = moment.locator("figcaption").all_inner_texts()
+        assert [text.split()[-1] for text in said] == ["before", "before", "after"]
+        moment.get_by_role("button", name="Close the moment").click()
+        moment.wait_for(state="hidden")
+        assert page.evaluate("document.activeElement.id") == "timeline-cursor"
+        cup = page.locator("#bands li").nth(1).locator("canvas").first
+        box = cup.bounding_box()
+        page.mouse.click(box["x"] + 0.25 * box["width"], box["y"] + 5)
+        expect(moment, "No picture of that minute was kept.")
+        assert moment.get_by_role("row").nth(1).locator("th .mono").inner_text() == "cup"  # first
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
 def test_a_model_that_cannot_know_the_picture_is_marked(viewer, page):
     assert page.locator("#mark").is_hidden()
     viewer.board.system(dataclasses.replace(READY, mark="answers mean nothing here"))
@@ -706,6 +765,7 @@ def test_axe_finds_nothing_in_any_state(browser, viewer, width, scheme):
     viewer.source.book.add(Question("pick", "Which?", kind="choice", options=("a", "b")))
     viewer.source.book.add(ANY_OF)
     viewer.board.questions(viewer.source.book)
+    remembered(viewer)
     found = {}
 
     def look(name):
@@ -726,7 +786,9 @@ def test_axe_finds_nothing_in_any_state(browser, viewer, width, scheme):
         page.locator("#save summary").click()
         page.get_by_role("heading", name="Timeline").click()
         page.locator("#bands li").nth(1).wait_for()
-        look("timeline")
+        page.get_by_label("Time", exact=True).press("Enter")
+        page.locator("#moment").wait_for()
+        look("timeline and a moment")
         row(page, "person").get_by_role("button", name="Edit or remove").click()
         page.get_by_text("Use it elsewhere").click()
         look("dialog")

@@ -10,7 +10,8 @@ import pytest
 from viewer_site import picture
 
 from vlm_decisions.viewer import pictures as module
-from vlm_decisions.viewer.pictures import MAX_SIDE, Pictures, encode
+from vlm_decisions.viewer.jpeg import MAX_SIDE, encode
+from vlm_decisions.viewer.pictures import Pictures
 from vlm_decisions.viewer.source import CAMERA, OVERLAY
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import time
+import urllib.request
 from contextlib import ExitStack
 
 import pytest
@@ -329,6 +330,25 @@ def test_the_url_is_one_that_works_here(host, url, open_):
     server = Server(host=host, port=0)
     assert server.url == f"{url}{server.port}" and server.is_open == open_
     server.stop()
+
+
+def test_a_moment_has_its_pictures(viewer):
+    moments = viewer.pictures.moments
+    moments.put(picture(9))
+    one = moments.around(time.time())[-1]
+    status, reply = viewer.call("GET", f"/api/moment?t={one.t_s + 0.5}")
+    assert status == 200 and [row["id"] for row in reply["rows"]] == list(
+        viewer.board.ids())
+    assert reply["pictures"][-1] == {"number": one.number, "t": one.t_s, "view": ""}
+    assert viewer.call("GET", f"/api/moment?t={one.t_s}&view=door")[1]["pictures"] == []
+    with urllib.request.urlopen(
+            f"http://127.0.0.1:{viewer.port}/api/pictures/{one.number}") as got:
+        assert (got.read(), got.headers["Content-Type"]) == (one.jpeg, "image/jpeg")
+    status, reply = viewer.call("GET", "/api/pictures/99999")
+    assert status == 404 and "not kept any more" in reply["error"]
+    for t in ("", "soon", "nan", "1e999"):
+        status, reply = viewer.call("GET", f"/api/moment?t={t}")
+        assert status == 400 and "t must be a time" in reply["error"]
 
 
 def test_an_answer_is_corrected_now_or_for_as_long_as_it_was_held(viewer):

@@ -3,8 +3,9 @@
 Serves http://127.0.0.1:8321 until it is stopped, for a decision node that may start before or
 after it. Only this machine can open the page, unless ``host`` says otherwise.
 
-Follows ``<node>/decisions``, ``<node>/questions``, ``<node>/events``, ``<node>/statistics`` and,
-while a page is looked at, ``<node>/overlay`` or the camera's topic; calls ``<node>/add_question``,
+Follows ``<node>/decisions``, ``<node>/questions``, ``<node>/events``, ``<node>/statistics``,
+``<node>/evidence``, a topic ``truth`` beside the camera's and, while a page is looked at,
+``<node>/overlay`` or the camera's topic; calls ``<node>/add_question``,
 ``<node>/remove_question``, ``<node>/ask`` and ``<node>/set_parameters_atomically``.
 
 Parameters: ``node`` (the decision node, relative to this one's namespace), ``host`` (address to

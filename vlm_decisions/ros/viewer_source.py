@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from rcl_interfaces.srv import SetParametersAtomically
@@ -24,7 +28,9 @@ from ..decision import Decision
 from ..questions import Question
 from ..runtime.system import System
 from ..sources.images import ImageError
-from ..sources.messages import PictureReader, head_of, transport_of
+from ..sources.messages import PictureReader, base_of, head_of, transport_of
+from ..sources.pictures import decode_picture
+from ..sources.truth import TruthError, read_row
 from ..viewer.board import Board
 from ..viewer.complaints import Complaints
 from ..viewer.pictures import Pictures
@@ -75,10 +81,14 @@ class RosSource:
         self._heard_s: float | None = None
         self._wanted: frozenset[str] = frozenset()
         self._pictured: dict[str, tuple[str, MatchingSubscription]] = {}
+        self._parts: frozenset[str] = frozenset()  # views that show a region of their camera
+        self._beside: dict[str, list[str]] = {}  # the views whose truth a topic tells
+        self._truths: dict[str, Any] = {}  # subscriptions, by topic
         node.create_subscription(DecisionMsg, topic, self._decided, latched(64))
         node.create_subscription(QuestionArray, f"{self.name}/questions", self._told, latched(1))
         node.create_subscription(EventMsg, f"{self.name}/events", self._happened, 10)
         node.create_subscription(String, f"{self.name}/statistics", self._measured, latched(1))
+        node.create_subscription(String, f"{self.name}/evidence", self._kept, 10)
         self._clients = {
             kind: node.create_client(kind, f"{self.name}/{name}") for kind, name in (
                 (AddQuestion, "add_question"), (RemoveQuestion, "remove_question"), (Ask, "ask"),
@@ -97,6 +107,7 @@ class RosSource:
         self._board.decision(decision_from_msg(msg), elapsed_s if elapsed_s > 0.5 else 0.0)
 
     def _told(self, msg: QuestionArray) -> None:
+        self._parts = frozenset(view.name for view in msg.views if view.region)
         self._board.questions([question_from_msg(question) for question in msg.questions],
                               [view.name for view in msg.views] or [""])
 
@@ -124,6 +135,40 @@ class RosSource:
         else:
             self._board.link(False, f"waiting for {self.name}")
 
+    def _follow_truth(self, topics: Mapping[str, str]) -> None:
+        """Listen to the truth that is told beside the cameras, of the views `topics` names."""
+        beside: dict[str, list[str]] = {}
+        for view, topic in topics.items():
+            if topic and view not in self._parts:
+                truth = f"{base_of(topic).rpartition('/')[0]}/truth"
+                beside.setdefault(truth, []).append(view)
+        self._beside = beside
+        for topic in self._truths.keys() - beside.keys():
+            self._node.destroy_subscription(self._truths.pop(topic))
+        for topic in beside.keys() - self._truths.keys():
+            if self._node.count_publishers(topic):
+                self._truths[topic] = self._node.create_subscription(
+                    String, topic, partial(self._true, topic), 10)
+
+    def _true(self, topic: str, msg: String) -> None:
+        try:
+            self._board.truth(read_row(msg.data, f"a message on {topic}"),
+                              self._beside.get(topic, ()))
+        except TruthError as error:
+            self._complain(str(error), "truth")
+
+    def _kept(self, msg: String) -> None:
+        """Take the picture of an entry of the node's evidence_dir, where it is of this machine."""
+        folder = Path(msg.data)
+        try:
+            view = json.loads((folder / "decision.json").read_text("utf-8")).get("view", "")
+            jpeg = (folder / "frame.jpg").read_bytes()
+        except (OSError, ValueError, AttributeError):  # another machine's, or of an event
+            return
+        if self._pictures.moments.due(view):
+            with suppress(ImageError):
+                self._pictures.moments.put(decode_picture(jpeg), view)
+
     # -- pictures --------------------------------------------------------------------------------
 
     def watch(self, channels: frozenset[str]) -> None:
@@ -135,6 +180,8 @@ class RosSource:
         for view, seen in self._system.views.items():
             topics |= {f"{OVERLAY}/{view}": f"{self.name}/{view}/overlay",
                        f"{CAMERA}/{view}": seen["topic"]}
+        self._follow_truth({view: seen["topic"] for view, seen in self._system.views.items()}
+                           or {"": self._system.topic})
         wanted = {channel: topics[channel] for channel in self._wanted if topics.get(channel)}
         for channel, (topic, subscription) in list(self._pictured.items()):
             if wanted.get(channel) != topic:

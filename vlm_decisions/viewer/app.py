@@ -4,6 +4,8 @@
 - `WS /live`: changes and pictures (live.py).
 - `GET /api/state`: everything at once, as the page gets it at first.
 - `GET /api/timeline`: the answers of the last hours (Board.timeline).
+- `GET /api/moment?t=...`: what was answered at a time (epoch, seconds), and the pictures next to
+  it, with `view=...` of one view only. `GET /api/pictures/<number>`: such a picture.
 - `GET /api/decisions.csv`, `.jsonl`, `/api/events.csv`, `.jsonl`, `/api/questions.yaml`: to save.
 - `POST /api/questions` {text, kind, options, id}, `PATCH /api/questions/<id>`
   {text, options, rate_hz, enter, exit, ema}, `DELETE /api/questions/<id>`, `POST /api/ask`
@@ -88,6 +90,8 @@ class ViewerApp:
                 Route("/", self._page),
                 Route("/api/state", self._state),
                 Route("/api/timeline", self._timeline),
+                Route("/api/moment", self._answering(self._moment)),
+                Route("/api/pictures/{number:int}", self._picture),
                 *(Route(f"/api/{name}", self._file) for name in FILES),
                 Route("/api/questions", self._answering(self._add), methods=["POST"]),
                 Route("/api/questions/{id:path}", self._answering(self._change), methods=["PATCH"]),
@@ -113,6 +117,24 @@ class ViewerApp:
 
     async def _timeline(self, _request: Request) -> Response:
         return JSONResponse(await anyio.to_thread.run_sync(self._board.timeline))
+
+    async def _moment(self, request: Request) -> Response:
+        try:
+            t_s = float(request.query_params.get("t", ""))
+        except ValueError:
+            t_s = math.nan
+        if not math.isfinite(t_s):
+            raise BodyError("t must be a time, in seconds since 1970")
+        rows = await anyio.to_thread.run_sync(self._board.moment, t_s)
+        pictures = self._pictures.moments.around(t_s, request.query_params.get("view"))
+        return JSONResponse({"t": t_s, "rows": rows, "pictures": [
+            {"number": one.number, "t": one.t_s, "view": one.view} for one in pictures]})
+
+    async def _picture(self, request: Request) -> Response:
+        jpeg = self._pictures.moments.jpeg(request.path_params["number"])
+        if jpeg is None:
+            raise HTTPException(404, "this picture is not kept any more")
+        return Response(jpeg, media_type="image/jpeg")
 
     async def _file(self, request: Request) -> Response:
         name = request.url.path.rpartition("/")[2]

@@ -21,9 +21,11 @@ from ..frames import NS
 from ..kinds import Score, kind_of, level_values
 from ..questions import MAX_QUESTIONS, RESERVED_PREFIX, Question
 from ..runtime.system import System, finite
+from ..sources.truth import TruthRow
 from ..views import address
 from .source import CHANNELS
 from .state import PageState, Strain, state_of
+from .truth import RecentTruth, answer_of
 
 HISTORY_S, STEP_S = 60.0, 0.5
 """A row's history: how far back, and the width of one step, seconds."""
@@ -39,6 +41,9 @@ BAND = 1000
 
 BAND_S, BAND_P = 60.0, 0.2
 """A new step also begins after this long, or, five seconds after the last, with p so far off."""
+
+TRUTH_S = 2.0
+"""Truth that is not told again for so long is not known any more."""
 
 MERGE_S = 1.0
 """Questions that become unknown within this time are one event: the camera stopped, say."""
@@ -70,6 +75,17 @@ class _Row:
         default_factory=lambda: deque(maxlen=BAND))
 
 
+@dataclass
+class _Score:
+    """What was true of `question`, [t, answer], and how many of its answers were right."""
+
+    question: Question
+    band: deque[tuple[float, str]] = field(default_factory=lambda: deque(maxlen=BAND))
+    told_s: float = 0.0
+    right: int = 0
+    judged: int = 0
+
+
 class Board:
     """The newest of everything. Thread-safe; `clock` returns seconds and never goes back."""
 
@@ -90,7 +106,9 @@ class Board:
         self._state_version, self._judged_s = 0, -MEMO_S
         self._changed_s: dict[str, deque[float]] = {}  # when each answer changed lately
         self._flapping: dict[str, dict[str, Any]] = {}  # the event that takes further changes
-        self._decisions: deque[Decision] = deque(maxlen=DECISIONS)
+        self._decisions: deque[tuple[float, Decision]] = deque(maxlen=DECISIONS)
+        self._truths: dict[str, RecentTruth] = {}  # by view
+        self._scores: dict[str, _Score] = {}
         self._events: deque[dict[str, Any]] = deque(maxlen=EVENTS)
         self._event_count = 0
         self._memo: dict[tuple[int, int], tuple[float, str]] = {}
@@ -107,7 +125,8 @@ class Board:
                     return
                 row = self._rows[name] = _Row()
             before, now_s = row.decision, self._clock()
-            self._decisions.append(decision)
+            self._decisions.append((self._wall() - max(0.0, elapsed_s), decision))
+            self._judge_answer(name, decision)
             row.decision, row.arrived_s, row.elapsed_s = decision, now_s, max(0.0, elapsed_s)
             row.version = self._next()
             if decision.answer != UNKNOWN:
@@ -161,6 +180,26 @@ class Board:
             self._system = system
             self._strain.note(system, self._clock())
             self._system_version = self._next()
+
+    def truth(self, row: TruthRow, views: Sequence[str] = ("",)) -> None:
+        """Take what is true of a camera that these views show whole."""
+        with self._lock:
+            now_s = self._wall()
+            for view in views:
+                self._truths.setdefault(view, RecentTruth()).take(row)
+            for name, question in self._questions.items():
+                view = name.rpartition("/")[0]
+                answer = answer_of(question, row) if view in views else None
+                if answer is None:
+                    continue
+                score = self._scores.setdefault(name, _Score(question))
+                if not score.question.asks_the_same(question):
+                    continue  # it was edited: the truth is of what it asked before
+                if score.band and now_s - score.told_s > TRUTH_S:
+                    score.band.append((score.told_s, UNKNOWN))
+                score.told_s = now_s
+                if not score.band or score.band[-1][1] != answer:
+                    score.band.append((now_s, answer))
 
     def link(self, ok: bool, message: str) -> None:
         """Record whether the system can be reached, and the message about it."""
@@ -219,7 +258,7 @@ class Board:
     def decisions(self) -> tuple[Decision, ...]:
         """Return the last decisions, oldest first."""
         with self._lock:
-            return tuple(self._decisions)
+            return tuple(decision for _, decision in self._decisions)
 
     def events(self) -> list[dict[str, Any]]:
         """Return the last events, oldest first: {n, t (epoch, s), kind, ids, text, level}."""
@@ -229,12 +268,63 @@ class Board:
     def timeline(self) -> dict[str, Any]:
         """Return the answers of the last hours: {now, bands: {id: [[t, answer, p], ...]}}.
 
-        Each answer holds from its `t` (epoch, seconds) until the next one's.
+        Each answer holds from its `t` (epoch, seconds) until the next one's. Where truth is told:
+        `truth`: {id: [[t, answer], ...]}, `scores`: {id: [right answers, answers judged]}.
         """
         with self._lock:
-            return {"now": self._wall(), "bands": {
+            now_s = self._wall()
+            return {"now": now_s, "bands": {
                 name: list(self._rows[name].band) if name in self._rows else []
-                for name in self._questions}}
+                for name in self._questions},
+                "truth": {name: [*score.band, (score.told_s, UNKNOWN)]
+                          if now_s - score.told_s > TRUTH_S else list(score.band)
+                          for name, score in self._shown_scores()},
+                "scores": {name: [score.right, score.judged]
+                           for name, score in self._shown_scores()}}
+
+    def moment(self, t_s: float) -> list[dict[str, Any]]:
+        """Return what was answered to each question at a time (epoch, seconds).
+
+        {id, text, answer, p, truth}, and of a decision that is still kept also {p_raw, tier, age,
+        reason, options, probabilities, value}. `answer` is None where there was none yet.
+        """
+        with self._lock:
+            newest: dict[str, Decision] = {}
+            missing = set(self._questions)
+            for at_s, decision in reversed(self._decisions):
+                name = address(decision.view, decision.question_id)
+                if at_s <= t_s and name in missing:
+                    missing.remove(name)
+                    newest[name] = decision
+                if not missing:
+                    break
+            scores = dict(self._shown_scores())
+            out = []
+            for name, question in self._questions.items():
+                band = self._rows[name].band if name in self._rows else ()
+                _, answer, p = _at(band, t_s) or (t_s, None, None)
+                truth = _at(scores[name].band, t_s) if name in scores else None
+                said = {"id": name, "text": question.text, "answer": answer, "p": p,
+                        "truth": truth[1] if truth and truth[1] != UNKNOWN else None}
+                if answer is not None and name in newest:
+                    said |= _numbers(newest[name])
+                out.append(said)
+            return out
+
+    def _shown_scores(self) -> list[tuple[str, _Score]]:
+        return [(name, score) for name, score in self._scores.items()
+                if name in self._questions and score.question.asks_the_same(self._questions[name])]
+
+    def _judge_answer(self, name: str, decision: Decision) -> None:
+        """Count an answer that the truth is known of; what is unknown is not judged."""
+        score, question = self._scores.get(name), self._questions.get(name)
+        if (score is None or question is None or decision.answer == UNKNOWN
+                or not score.question.asks_the_same(question)):
+            return
+        right = self._truths[decision.view].answer(question, decision.t_end_ns)
+        if right is not None:
+            score.judged += 1
+            score.right += decision.answer == right
 
     def changes(self, since: int) -> tuple[int, str]:
         """Return (version, JSON text) of what changed after version `since`, empty for nothing.
@@ -394,6 +484,22 @@ class Board:
     def _next(self) -> int:
         self._version += 1
         return self._version
+
+
+def _at(band: Iterable[tuple], t_s: float) -> tuple | None:
+    """Return the step of a band that holds at a time, None before the first."""
+    found = None
+    for step in band:
+        if step[0] > t_s:
+            break
+        found = step
+    return found
+
+
+def _numbers(d: Decision) -> dict[str, Any]:
+    return {"answer": d.answer, "p": finite(d.p), "p_raw": finite(d.p_raw), "tier": d.tier,
+            "age": finite(d.age_s), "reason": d.reason, "options": list(d.options),
+            "probabilities": [finite(p) for p in d.probabilities], "value": finite(d.value)}
 
 
 def _is_health(name: str) -> bool:

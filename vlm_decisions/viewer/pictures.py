@@ -12,11 +12,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-import cv2
-import numpy as np
+from .jpeg import encode
+from .moments import Moments
 
-MAX_SIDE = 1280
-QUALITY = 82
 INTERVAL_S = 0.08
 """Shortest time between two encoded pictures of a channel."""
 
@@ -35,7 +33,7 @@ class _Channel:
 
 
 class Pictures:
-    """The newest picture of each channel.
+    """The newest picture of each channel; small ones of what was watched stay in `moments`.
 
     `on_watch` is called with the channels that are watched whenever that changes; `on_error` with
     a message for each picture that could not be encoded.
@@ -43,6 +41,7 @@ class Pictures:
 
     def __init__(self, on_error: Callable[[str], None]) -> None:
         self.on_watch: Callable[[frozenset[str]], None] = lambda channels: None
+        self.moments = Moments()
         self._on_error = on_error
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -113,7 +112,7 @@ class Pictures:
             if picture is None:
                 continue
             try:
-                jpeg = await asyncio.to_thread(encode, picture)
+                jpeg = await asyncio.to_thread(self._encoded, name, picture)
             except Exception as error:  # whatever draws or encodes: the next picture may do
                 self._on_error(f"picture of {name}: {type(error).__name__}: {error}")
             else:
@@ -122,17 +121,9 @@ class Pictures:
                     channel.encoded.notify_all()
             await asyncio.sleep(INTERVAL_S)
 
-
-def encode(picture: Picture) -> bytes:
-    """Return a picture as JPEG, made smaller where its longer side is over MAX_SIDE pixels."""
-    rgb = picture() if callable(picture) else picture
-    height, width = rgb.shape[:2]
-    scale = MAX_SIDE / max(height, width)
-    if scale < 1:
-        size = max(1, round(width * scale)), max(1, round(height * scale))
-        rgb = cv2.resize(rgb, size, interpolation=cv2.INTER_AREA)
-    ok, data = cv2.imencode(".jpg", np.ascontiguousarray(rgb[..., ::-1]),
-                            [cv2.IMWRITE_JPEG_QUALITY, QUALITY])
-    if not ok:
-        raise ValueError(f"cannot encode a picture of {width} x {height}")
-    return data.tobytes()
+    def _encoded(self, name: str, picture: Picture) -> bytes:
+        rgb = picture() if callable(picture) else picture
+        view = name.partition("/")[2]
+        if self.moments.due(view):
+            self.moments.put(rgb, view)
+        return encode(rgb)

@@ -81,6 +81,8 @@ class RuntimeSource:
     def frame(self, frame: Frame) -> None:
         """Take the camera's newest frame."""
         self._frame = frame
+        if self._pictures.moments.due():  # whether or not a page is open
+            self._pictures.moments.put(frame.image)
         self._pictures.put(CAMERA, frame.image)
         self._pictures.put(OVERLAY, lambda: self._draw(frame))
 
