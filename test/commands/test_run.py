@@ -15,12 +15,13 @@ import pytest
 from material import material
 
 from vlm_decisions import cli
-from vlm_decisions.commands import run as command
+from vlm_decisions.commands.playing import play
 from vlm_decisions.frames import Frame
 from vlm_decisions.model_scope import OUT_OF_SCOPE, scope_warning
 from vlm_decisions.sources.live import LiveSource
 from vlm_decisions.sources.video import VideoFile
 
+CAMERA = ("", "")
 VIDEO = ("videos", "intel_car-detection.mp4")  # 30 s at 12.5 Hz
 
 
@@ -33,7 +34,7 @@ class SlowRuntime:
         self.stamps: list[int] = []
         self.checks = 0
 
-    def push(self, frame: Frame) -> None:
+    def push(self, frame: Frame, camera: tuple[str, str]) -> None:
         self.ages.append((time.time_ns() - frame.stamp_ns) / 1e9)
         self.stamps.append(frame.stamp_ns)
         time.sleep(self.seconds)
@@ -43,14 +44,6 @@ class SlowRuntime:
 
     def questions(self) -> tuple:
         return ()
-
-
-class NoDisplay:
-    def frame(self, frame: Frame) -> None:
-        pass
-
-    def show(self, questions: object) -> bool:
-        return False
 
 
 class SlowVideo:
@@ -76,7 +69,7 @@ def test_the_newest_frame_is_never_far_behind(slow):
     """A machine that cannot keep up passes frames over, or plays more slowly."""
     runtime = SlowRuntime(0.4 if slow == "runtime" else 0.0)
     frames = VideoFile(material(*VIDEO)) if slow == "runtime" else SlowVideo()
-    command._play(frames, runtime, NoDisplay(), 6.0, None)
+    play({CAMERA: frames}, runtime, print, max_s=6.0)
     # Old code: the last of them is as old as the delays together, several seconds.
     assert len(runtime.ages) > 5 and max(runtime.ages) < 1.5
     assert runtime.stamps == sorted(runtime.stamps) and runtime.checks > 3
@@ -100,13 +93,13 @@ class Camera:
         return None
 
 
-def test_a_camera_that_fails_is_waited_for(capsys):
+def test_a_camera_that_fails_is_waited_for():
     runtime = SlowRuntime(0.0)
-    command._play(Camera(), runtime, NoDisplay(), None, None)
+    said: list[str] = []
+    play({CAMERA: Camera()}, runtime, said.append)
     assert len(runtime.ages) == 2 and all(0.0 <= age < 2.0 for age in runtime.ages)
     assert runtime.checks >= 2  # answers become unknown meanwhile
-    err = capsys.readouterr().err.splitlines()
-    assert err[:2] == ["the camera: connection refused; trying again", "the camera is back"]
+    assert said[:2] == ["the camera: connection refused; trying again", "the camera is back"]
 
 
 class Reader:
@@ -124,7 +117,7 @@ class Reader:
 
 def test_the_frames_of_a_live_source_are_of_now():
     runtime = SlowRuntime(0.0)
-    command._play(LiveSource("camera", lambda wait_s: Reader()), runtime, NoDisplay(), 2.0, None)
+    play({CAMERA: LiveSource("camera", lambda wait_s: Reader())}, runtime, print, max_s=2.0)
     assert len(runtime.ages) > 3 and all(-0.1 < age < 1.0 for age in runtime.ages)
 
 

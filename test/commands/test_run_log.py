@@ -27,7 +27,7 @@ def film(tmp_path):
 def play(monkeypatch, film, log, model):
     monkeypatch.setattr(Engine, "load", lambda *_, **options: model)
     book = run.make_book(None, ["Is it?"])
-    return run.run_live(VideoFile(film), book, log=DecisionLog(log), view=False)
+    return run.run_live({("", ""): VideoFile(film)}, book, log=DecisionLog(log), view=False)
 
 
 def test_the_log_holds_the_answers_of_a_slow_model_to_the_last(

@@ -49,6 +49,8 @@ def video(tmp_path_factory):
 @pytest.mark.parametrize("name", ["desk", "replay", "cameras"])
 def test_launch_file(name, video, monkeypatch):
     monkeypatch.setenv("TEST_VIDEO", str(video))
+    helpers = str(HERE.parent)
+    monkeypatch.setenv("PYTHONPATH", f"{helpers}:{os.environ.get('PYTHONPATH', '')}".rstrip(":"))
     done = subprocess.run(
         [sys.executable, "-m", "launch_testing.launch_test", str(HERE / "launches" / f"{name}.py")],
         capture_output=True, text=True, timeout=180)
@@ -191,13 +193,15 @@ def test_what_the_launch_files_hand_on(name, video):
     actions, context = started(
         name, **given, model="2026", questions="desk", reliability="reliable", respawn="true",
         stamp_source="arrival", log_file="/tmp/07", use_sim_time="true")
+    own = {} if name != "cameras" else {
+        "views_file": str(resources.share_file("config", "views", "cameras.yaml"))}
     values = parameters(actions[0], context)
-    assert values == {
+    assert values == own | {
         "autostart": True, "model": "2026", "questions_file": "desk", "reliability": "reliable",
         "stamp_source": "arrival", "log_file": "/tmp/07", "use_sim_time": True}
     assert actions[0]._ExecuteLocal__respawn is True
     actions, context = started(name, **given)
-    assert parameters(actions[0], context) == {"autostart": True}
+    assert parameters(actions[0], context) == own | {"autostart": True}
     assert actions[0]._ExecuteLocal__respawn is False
 
 

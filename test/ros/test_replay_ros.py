@@ -7,6 +7,7 @@ import threading
 import time
 from types import SimpleNamespace
 
+import cv2
 import numpy as np
 import pytest
 
@@ -158,6 +159,29 @@ def test_the_command_says_what_is_wrong_with_a_bag(tmp_path, capsys):
                                ((str(bag), "--topics", "/other"), "there is no topic /other")]:
         assert cli.main(["replay", *arguments]) == 1
         assert message in capsys.readouterr().err
+
+
+def film(path, frames):
+    writer = cv2.VideoWriter(str(path), cv2.VideoWriter_fourcc(*"MJPG"), 8.0, (64, 48))
+    for k in range(frames):
+        writer.write(picture(k)[..., ::-1].copy())
+    writer.release()
+    return path
+
+
+def test_several_videos_are_played_together_on_topics_of_their_own(ros, tmp_path):
+    front, back = film(tmp_path / "front.avi", 8), film(tmp_path / "back.avi", 4)
+    got = play(ros, f"/front/image={front},/back/image={back}",
+               {"/front/image": Image, "/back/image": Image}, wait_s=20.0)
+    assert (len(got["/front/image"]), len(got["/back/image"])) == (8, 4)
+    stamps = [[time_to_ns(msg.header.stamp) for msg in got[topic]] for topic in got]
+    assert stamps[0][:4] == stamps[1]
+    for source, why in ((f"/a={front},/a={back}", "a topic is there twice"),
+                        (f"/a={front},/b=none.avi", "there is no file 'none.avi'")):
+        with pytest.raises(ParameterError, match=why):
+            ReplayCamera(context=ros.context,
+                         parameter_overrides=[Parameter("source", value=source)])
+    assert cli.main(["replay", str(front), str(back)]) == 1
 
 
 @pytest.mark.parametrize("order", ["<", ">"])

@@ -72,7 +72,7 @@ class Filmed:
             now_ns = time.time_ns()
             frame = Frame(rng.integers(0, 256, (48, 64, 3), dtype=np.uint8), now_ns, "cam", now_ns)
             self.runtime.push(frame)
-            self.viewer.frame(frame)
+            self.viewer.frame(frame, ("", ""))
 
     def call(self, method: str, path: str, body: dict | None = None) -> tuple[int, dict]:
         return call(self.port, method, path, body)

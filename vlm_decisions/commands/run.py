@@ -1,4 +1,4 @@
-"""`vlm-decisions run`: the runtime on a webcam, a network stream or a video file, without ROS."""
+"""`vlm-decisions run`: the runtime on webcams, network streams, videos or a bag, without ROS."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from .sources import warn_of_scope
 if TYPE_CHECKING:
     from ..decision import Decision
     from ..frames import Frame
-    from ..questions import Question, QuestionBook
+    from ..questions import QuestionBook
     from ..runtime import Runtime
     from ..runtime.log import DecisionLog
     from ..runtime.settings import RuntimeSettings
@@ -29,20 +29,20 @@ WINDOW = "vlm_decisions"
 END_S, SOON_S = 30.0, 5.0
 """At the end, and after an interrupt, a slow model has this long to finish the group in work."""
 
-LATE_S = 0.5
-"""Frames of a video file that are later than this are passed over, so that the newest is of now."""
-
 
 def add(commands: Commands) -> None:
     live = commands.add_parser(
         "run", help="the runtime on a webcam, a stream or a video file, without ROS",
         example="--source webcam --ask 'Is the door open?' --viewer")
-    live.add_argument("--source", required=True, metavar="webcam|URL|FILE",
-                      help="webcam, webcam:N, rtsp://..., or a video file")
+    live.add_argument("--source", required=True, action="append", metavar="webcam|URL|FILE|BAG",
+                      help="webcam, webcam:N, rtsp://..., a video file or a bag; of several "
+                      "cameras IMAGE=SOURCE for each, IMAGE as the views name it, or one bag")
     live.add_argument("--model", default="sim_desk",
                       help="embedded name, local path or hub name [sim_desk]")
     live.add_argument("--questions", metavar="F", default=None,
                       help="shipped set or YAML file [desk, or none with --ask]")
+    live.add_argument("--views", metavar="F",
+                      help="YAML file of views [those of the questions' file]")
     live.add_argument("--ask", action="append", default=[], metavar="TEXT",
                       help="a further yes/no question; may be repeated")
     live.add_argument("--log", metavar="F", help="append every decision to F, a JSON object a line")
@@ -59,19 +59,22 @@ def add(commands: Commands) -> None:
 def run(options: argparse.Namespace) -> int:
     from ..runtime.log import DecisionLog
     from ..runtime.settings import RuntimeSettings
-    from ..sources.source import open_source
+    from ..sources.source import open_sources
 
-    frames = open_source(options.source)
-    book = make_book(options.questions or (None if options.ask else "desk"), options.ask)
+    book = make_book(options.questions or (None if options.ask else "desk"), options.ask,
+                     options.views)
+    cameras = {view.image: view.camera for view in book.views}
+    opened = open_sources(options.source, list(cameras))
+    sources = {cameras[image]: frames for image, frames in opened.items()}
     viewer = None
     if options.viewer:
         from ..viewer.local import LocalViewer
 
-        viewer = LocalViewer(options.source, _complain, port=options.port)
+        viewer = LocalViewer(", ".join(options.source), _complain, port=options.port)
         print(f"viewer: {viewer.server.url}", flush=True)
     warn_of_scope(options.model)
     writer = DecisionLog(options.log) if options.log else None
-    runtime = run_live(frames, book, model=options.model, log=writer,
+    runtime = run_live(sources, book, model=options.model, log=writer,
                        view=not (options.no_view or viewer), max_s=options.seconds, viewer=viewer,
                        settings=RuntimeSettings(reuse=reuse_settings(options)))
     stats = runtime.stats()
@@ -83,38 +86,42 @@ def run(options: argparse.Namespace) -> int:
     if stats.reuse is not None:
         print(f"reuse: {stats.reuse.share:.0%} of the visual tokens encoded, {stats.still} groups "
               "stood still")
-    if frames.shortfall:
-        _complain(f"not all of the video was seen: {frames.shortfall}")
+    for frames in sources.values():
+        if frames.shortfall:
+            _complain(f"not all of the video was seen: {frames.shortfall}")
     if writer and writer.missing:
         _complain(f"{writer.missing} decisions are missing in {writer.path}")
         return 1
     return 0
 
 
-def make_book(questions: str | None, texts: Sequence[str]) -> QuestionBook:
+def make_book(
+    questions: str | None, texts: Sequence[str], views_file: str | None = None
+) -> QuestionBook:
     """Load the standing questions and add one per text, with ids ask_1, ask_2, ..."""
     from ..questions import QuestionBook, QuestionError, questions_path, unnamed
+    from ..views import load_views
 
-    book = QuestionBook.load(questions_path(questions)) if questions else QuestionBook()
+    views = load_views(views_file) if views_file else ()
+    book = (QuestionBook.load(questions_path(questions), views) if questions
+            else QuestionBook(views=views))
     for number, text in enumerate(texts, 1):
         try:
             book.add(unnamed(f"ask_{number}", text=text))
         except QuestionError as error:
             raise QuestionError(f"--ask {text[:40]!r}: {error}") from error
-    if len({view.camera for view in book.views}) > 1:
-        raise QuestionError(f"{questions}: its views are of several cameras, and here is one: only "
-                            "the node reads many (parameter questions_file)", "views")
     return book
 
 
-def run_live(frames: Source, book: QuestionBook, *, model: str = "sim_desk",
-             log: DecisionLog | None = None, view: bool = True, max_s: float | None = None,
-             viewer: LocalViewer | None = None,
+def run_live(sources: Mapping[tuple[str, str], Source], book: QuestionBook, *,
+             model: str = "sim_desk", log: DecisionLog | None = None, view: bool = True,
+             max_s: float | None = None, viewer: LocalViewer | None = None,
              settings: RuntimeSettings | None = None) -> Runtime:
-    """Play a source through the runtime at its own pace until it ends, or is interrupted.
+    """Play sources through the runtime at their own pace until all end, or are interrupted.
 
     Args:
-        frames: of a webcam, a stream or a video file; a live one is closed at the end.
+        sources: of webcams, streams, video files or a bag, by the views' camera; they are closed at
+            the end.
         book: the standing questions.
         model: embedded name, local path or hub name.
         log: takes every decision, and is closed at the end.
@@ -132,6 +139,8 @@ def run_live(frames: Source, book: QuestionBook, *, model: str = "sim_desk",
     from ..files import resources
     from ..model_scope import scope_mark
     from ..runtime import Runtime
+    from ..sources.source import close
+    from .playing import play
 
     def load_engine() -> Any:
         from ..engine.loading import load
@@ -146,6 +155,11 @@ def run_live(frames: Source, book: QuestionBook, *, model: str = "sim_desk",
             said.add(message)
             _complain(message)
 
+    def taken(frame: Frame, camera: tuple[str, str]) -> None:
+        if viewer:
+            viewer.frame(frame, camera)
+        display.frame(frame, camera)
+
     runtime = Runtime(load_engine, book, on_decision=display.take, on_error=complain,
                       head_paths=[resources.share_dir() / "heads"], settings=settings)
     unlisten = runtime.listen(log.write) if log else lambda: None
@@ -158,7 +172,11 @@ def run_live(frames: Source, book: QuestionBook, *, model: str = "sim_desk",
             pass
         patience_s = SOON_S
         with suppress(KeyboardInterrupt):
-            _play(frames, runtime, display, max_s, viewer)
+            end_s = time.monotonic() + (max_s or float("inf"))
+            play(sources, runtime, _complain, taken=taken, max_s=max_s,
+                 closed=lambda: display.show(runtime))
+            if viewer:
+                _wait(runtime, sources, display, viewer, end_s)
             # The newest groups are still in work.
             runtime.wait_idle(2.0)
             patience_s = END_S
@@ -171,10 +189,23 @@ def run_live(frames: Source, book: QuestionBook, *, model: str = "sim_desk",
         display.close()
         if log:
             log.close()
-        close = getattr(frames, "close", None)
-        if close is not None:
-            close()
+        close(sources.values())
     return runtime
+
+
+def _wait(runtime: Runtime, cameras: Iterable[tuple[str, str]], display: _Display,
+          viewer: LocalViewer, end_s: float) -> None:
+    """Let the page stay after the end."""
+    if time.monotonic() < end_s:
+        runtime.wait_idle(2.0)  # the newest groups are still in work
+        viewer.ended()
+        print("the video has ended; the page stays until Ctrl-C", flush=True)
+    while time.monotonic() < end_s:
+        time.sleep(0.2)
+        for camera in cameras:
+            runtime.refuse("the recording has ended", camera)
+        runtime.check_freshness()
+        display.show(runtime)
 
 
 def _ready(runtime: Runtime) -> bool:
@@ -187,54 +218,8 @@ def _ready(runtime: Runtime) -> bool:
     return True
 
 
-def _play(frames: Source, runtime: Runtime, display: _Display, max_s: float | None,
-          viewer: LocalViewer | None) -> None:
-    from ..frames import NS, Frame
-
-    live = hasattr(frames, "trouble")
-    # Times of a live source are on the steady clock, those of a file begin at 0.
-    start_ns = time.time_ns() - (time.monotonic_ns() if live else 0)
-    end_s = time.monotonic() + (max_s or float("inf"))
-    checked_s, trouble = 0.0, ""
-    while not frames.ended and time.monotonic() < end_s:
-        late_s = (time.time_ns() - start_ns) / NS - LATE_S
-        taken = frames.next() if live else frames.next(max(late_s, 0.0))
-        if time.monotonic() - checked_s > 0.2:
-            checked_s = time.monotonic()
-            runtime.check_freshness()
-        if live and frames.trouble != trouble:
-            trouble = frames.trouble
-            _complain(f"{trouble}; trying again" if trouble else f"{frames.name} is back")
-        if taken is not None:
-            rgb, t_s = taken
-            stamp_ns = start_ns + round(t_s * NS)
-            ahead_s = (stamp_ns - time.time_ns()) / NS
-            if ahead_s < -LATE_S and not live:
-                # It cannot even be decoded at its own pace: it is played more slowly.
-                start_ns += round(-ahead_s * NS)
-                stamp_ns = start_ns + round(t_s * NS)
-            if ahead_s > 0:
-                time.sleep(min(ahead_s, max(0.0, end_s - time.monotonic())))
-            frame = Frame(rgb, stamp_ns, "camera", time.time_ns())
-            runtime.push(frame)
-            if viewer:
-                viewer.frame(frame)
-            display.frame(frame)
-        if display.show(runtime.questions()):
-            return
-    if viewer and time.monotonic() < end_s:
-        runtime.wait_idle(2.0)  # the newest groups are still in work
-        viewer.ended()
-        print("the video has ended; the page stays until Ctrl-C", flush=True)
-        while time.monotonic() < end_s:
-            time.sleep(0.2)
-            runtime.refuse("the recording has ended")
-            runtime.check_freshness()
-            display.show(runtime.questions())
-
-
 class _Display:
-    """The newest decisions on the terminal and, where there is a display, over the picture."""
+    """The newest decisions on the terminal and, where there is a display, over the pictures."""
 
     def __init__(self, window: bool, mark: str) -> None:
         from ..viewer.table import Table
@@ -243,42 +228,51 @@ class _Display:
         self._window = Window(WINDOW) if window and possible() else None
         self._mark = mark
         self._lock = threading.Lock()
-        self._newest: dict[str, Decision] = {}
-        self._times: dict[str, deque[int]] = {}
-        self._frame: Frame | None = None
+        self._newest: dict[str, dict[str, Decision]] = {}  # by view and question
+        self._times: dict[str, deque[int]] = {}  # by name in the table
+        self._frames: dict[tuple[str, str], Frame] = {}  # by camera
+        self._fresh = False
         self._table = Table(sys.stdout)
 
     def take(self, decision: Decision) -> None:
         """Take a decision, from any thread."""
+        from ..views import address
+
         with self._lock:
-            self._newest[decision.question_id] = decision
-            times = self._times.setdefault(decision.question_id, deque(maxlen=12))
+            self._newest.setdefault(decision.view, {})[decision.question_id] = decision
+            name = address(decision.view, decision.question_id)
+            times = self._times.setdefault(name, deque(maxlen=12))
             if decision.t_end_ns and (not times or decision.t_end_ns > times[-1]):
                 times.append(decision.t_end_ns)
 
-    def frame(self, frame: Frame) -> None:
-        """Take the newest frame."""
-        self._frame = frame
+    def frame(self, frame: Frame, camera: tuple[str, str]) -> None:
+        """Take a camera's newest frame, from any thread."""
+        with self._lock:
+            self._frames[camera] = frame
+            self._fresh = True
 
-    def show(self, questions: Iterable[Question]) -> bool:
+    def show(self, runtime: Runtime) -> bool:
         """Draw; return whether the user closed the window (q or Escape)."""
         with self._lock:
-            newest = dict(self._newest)
+            newest = {view: dict(decisions) for view, decisions in self._newest.items()}
             rates = {name: (len(t) - 1) * 1e9 / (t[-1] - t[0])
                      for name, t in self._times.items() if len(t) > 1}
-        self._table.show(newest.values(), None, rates)
-        if self._window is None or self._frame is None:
+            frames, fresh, self._fresh = dict(self._frames), self._fresh, False
+        self._table.show([d for decisions in newest.values() for d in decisions.values()], None,
+                         rates)
+        if self._window is None or not fresh:
             return False
         if self._window.failed:
             self._window.close()
             self._window = None
             _complain("no window: this display cannot be used; everything else goes on")
             return False
-        from ..viewer.overlay import draw
+        from ..viewer.overlay import draw_views
 
-        self._window.show(draw(self._frame.image, [q.id for q in questions], newest,
-                               time.time_ns(), mark=self._mark))
-        self._frame = None
+        seen = [(view, frames[view.camera].image) for view in runtime.views()
+                if view.camera in frames]
+        self._window.show(draw_views(seen, runtime.questions(), newest, time.time_ns(),
+                                     self._mark))
         return self._window.closed
 
     def close(self) -> None:

@@ -148,9 +148,8 @@ class Outlets:
             own_wanted = own is not None and own.get_subscription_count() > 0
             if frame is None or not (grid_wanted or own_wanted):
                 continue
-            image = overlay.draw(
-                view.cut(frame.image), [one.id for one in questions if one.is_of(view.name)],
-                self.latest(view.name), now_ns, mark=mark, title=view.name)
+            image = overlay.draw_view(
+                view, frame.image, questions, self.latest(view.name), now_ns, mark)
             if own_wanted:
                 own.publish(rgb_to_msg(image, frame.stamp_ns, frame.frame_id))
             drawn.append(image)

@@ -4,7 +4,8 @@ Publishes:
 
 - the bag's image topics (those of ``topics``, else all) and its topic ``truth``, under their own
   names, as they are stored;
-- with ``decoded``, or for a video: ``image`` (sensor_msgs/Image, rgb8, relative name) instead;
+- with ``decoded``, or for a video: ``image`` (sensor_msgs/Image, rgb8, relative name) instead; of
+  several videos (``source`` is ``TOPIC=VIDEO,TOPIC=VIDEO``) each on its topic, from one moment on;
 - ``/clock`` (rosgraph_msgs/Clock) at 100 Hz with ``clock``;
 - ``~/playing`` (std_msgs/String, transient local): JSON ``{"first_ns", "start_ns", "rate"}``; a
   stamp of the recording is published as ``start_ns + (stamp - first_ns) / rate``.
@@ -12,9 +13,10 @@ Publishes:
 With ``clock`` stamps stay as recorded, and nodes with ``use_sim_time`` follow; without it they are
 moved to the present, images and truth alike.
 
-Parameters: ``source`` (bag or video), ``topics`` (empty: all images), ``rate`` (2: twice as fast),
-``loop`` (start again at the end; otherwise the node ends), ``clock``, ``decoded``, ``reliability``
-(reliable or best_effort), ``wait_s`` (for a subscriber of the images, seconds; 0: do not wait),
+Parameters: ``source`` (bag or video, or several videos as above), ``topics`` (empty: all images),
+``rate`` (2: twice as fast), ``loop`` (start again at the end; otherwise the node ends), ``clock``,
+``decoded``, ``reliability`` (reliable or best_effort), ``wait_s`` (for a subscriber of the images,
+seconds; 0: do not wait),
 ``unseen`` (whether to play where none came; otherwise the node ends with exit code 1).
 
 The exit code is 1 where not all was played: a damaged recording, or SIGTERM before its end. SIGINT
@@ -23,11 +25,16 @@ is the user's wish: 0.
 
 from __future__ import annotations
 
+import heapq
 import json
+import re
 import signal
 import struct
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
+from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
 from builtin_interfaces.msg import Time
@@ -38,6 +45,7 @@ from rclpy.serialization import serialize_message
 from sensor_msgs.msg import Image
 from std_msgs.msg import String
 
+from ..frames import Frame
 from ..sources.bags import IMAGES, STRING, Bag, BagError
 from ..sources.recording import is_bag, video_frames
 from ..sources.video import SourceError
@@ -45,7 +53,7 @@ from .convert import message_class, ns_to_time, rgb_to_msg
 from .parameters import ParameterError, ParameterRules, Spec, declare_own
 
 SPECS = (
-    Spec("source", "", "Bag or video file to play.", read_only=True),
+    Spec("source", "", "Bag or video file to play, or TOPIC=VIDEO,TOPIC=VIDEO.", read_only=True),
     Spec("topics", "", "Image topics to play, comma-separated; all if empty.", read_only=True),
     Spec("rate", 1.0, "Pace: 2 plays twice as fast.", 0.05, 20.0, read_only=True),
     Spec("loop", False, "Start again at the end; otherwise the node ends.", read_only=True),
@@ -57,6 +65,8 @@ SPECS = (
     Spec("unseen", True, "Play where nobody subscribes within wait_s; otherwise the node fails.",
          read_only=True),
 )
+
+_FILM = re.compile(r"([~/a-zA-Z_][~/\w]*)=(.+)")
 
 TICK_S = 0.002
 CLOCK_S = 0.01
@@ -129,11 +139,13 @@ class ReplayCamera(ParameterRules, Node):
         if not values["source"]:
             raise ParameterError("source: name a bag or a video file")
         names = [name.strip() for name in values["topics"].split(",") if name.strip()]
-        if not is_bag(self._source):
+        self._films: dict[str, Callable[[], Iterator[Frame]]] = {}  # by topic
+        films = films_of(self._source) or ({} if is_bag(self._source) else {"image": self._source})
+        if films:
             if names:
                 raise ParameterError("topics: a video file has none")
             self._make = self._decoded
-            self._frames = lambda: video_frames(self._source)
+            self._films = {topic: partial(video_frames, path) for topic, path in films.items()}
         else:
             self._bag = Bag(self._source)
             if values["decoded"]:
@@ -141,7 +153,7 @@ class ReplayCamera(ParameterRules, Node):
                     raise ParameterError("topics: one, with decoded")
                 topic = self._bag.image_topic(names[0] if names else None).name
                 self._make = self._decoded
-                self._frames = lambda: self._bag.images(topic)
+                self._films = {"image": lambda: self._bag.images(topic)}
             else:
                 self._topics = names or [t.name for t in self._bag.topics if t.type in IMAGES]
                 if not self._topics:
@@ -150,7 +162,8 @@ class ReplayCamera(ParameterRules, Node):
                     self._bag.image_topic(name)
                 self._make = self._stored
         if self._make == self._decoded:
-            self._pictures = [self.create_publisher(Image, "image", self._qos)]
+            self._pictures = [self.create_publisher(Image, topic, self._qos)
+                              for topic in self._films]
             return
         self._by_topic: dict[str, Any] = {}
         for topic in self._bag.topics:
@@ -171,11 +184,16 @@ class ReplayCamera(ParameterRules, Node):
         return self._make()
 
     def _decoded(self) -> Iterator[Item]:
-        for frame in self._frames():
-            def publish(moved: Callable[[int], int], frame: Any = frame) -> None:
-                self._pictures[0].publish(
+        def played(number: int, frames: Iterator[Frame]) -> Iterator[tuple[int, int, Frame]]:
+            return ((frame.stamp_ns, number, frame) for frame in frames)
+
+        several = [played(number, make()) for number, make in enumerate(self._films.values())]
+        for stamp_ns, number, frame in heapq.merge(*several, key=itemgetter(0, 1)):
+            def publish(moved: Callable[[int], int], number: int = number,
+                        frame: Frame = frame) -> None:
+                self._pictures[number].publish(
                     rgb_to_msg(frame.image, moved(frame.stamp_ns), frame.frame_id))
-            yield frame.stamp_ns, publish
+            yield stamp_ns, publish
 
     def _stored(self) -> Iterator[Item]:
         bag = self._bag
@@ -252,6 +270,17 @@ class ReplayCamera(ParameterRules, Node):
             return
         now_ns = self._first_ns + round((self._now_ns() - self._start_ns) * self._rate)
         self._time_pub.publish(self._time_type(clock=ns_to_time(now_ns)))
+
+
+def films_of(source: str) -> dict[str, str]:
+    """Return the video of each topic, of `TOPIC=VIDEO,TOPIC=VIDEO`; nothing for one file."""
+    parts = [_FILM.fullmatch(part.strip()) for part in source.split(",")]
+    if Path(source).exists() or not all(parts):
+        return {}
+    films = {part[1]: part[2] for part in parts}
+    if len(films) < len(parts):
+        raise ParameterError(f"source: {source}: a topic is there twice")
+    return films
 
 
 def restamped(data: bytes, moved: Callable[[int], int]) -> bytes:

@@ -1,16 +1,23 @@
-"""What `--source` names: a webcam, a network stream or a video file."""
+"""What `--source` names: a webcam, a network stream, a video file or a bag; of several cameras."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
+from ..frames import NS
+from .bags import Bag
 from .live import is_url, open_stream, open_webcam
+from .recording import is_bag
 from .video import SourceError, VideoFile
 
-__all__ = ["Source", "SourceError", "open_source"]
+__all__ = ["BagImages", "Source", "SourceError", "open_source", "open_sources"]
+
+#: What the camera is called whose views name no image.
+IMAGE = "image"
 
 
 class Source(Protocol):
@@ -43,3 +50,100 @@ def open_source(source: str) -> Source:
             raise SourceError(f"{source!r}: a webcam is `webcam` or `webcam:N`, N from 0 on")
         return open_webcam(int(index or 0))
     return VideoFile(source)
+
+
+class BagImages:
+    """The images of one topic of a bag as a source.
+
+    Times begin at 0 with `first_ns`, a stamp of the bag, so that topics of one bag keep theirs.
+    """
+
+    shortfall = ""
+
+    def __init__(self, path: str | Path, topic: str, first_ns: int) -> None:
+        """Open the bag. Raises BagError."""
+        self._bag = Bag(path)
+        self._frames = self._bag.images(topic)
+        self._first_ns = first_ns
+        self.ended = False
+
+    def next(self, from_s: float = 0.0) -> tuple[np.ndarray, float] | None:
+        """Return (uint8 RGB (H, W, 3), seconds), or None at the end. Raises BagError."""
+        for frame in self._frames:
+            t_s = (frame.stamp_ns - self._first_ns) / NS
+            if t_s >= from_s:
+                return frame.image, t_s
+        self.ended = True
+        return None
+
+    def __iter__(self) -> Iterator[tuple[np.ndarray, float]]:
+        """Yield what next() returns, from here to the end."""
+        while (taken := self.next()) is not None:
+            yield taken
+
+    def close(self) -> None:
+        """Remove what the bag unpacked."""
+        self._bag.close()
+
+
+def open_sources(given: Sequence[str], images: Sequence[str]) -> dict[str, Source]:
+    """Open the source of each image that views are of; `images`: their names, empty for `image`.
+
+    `given`: `IMAGE=SOURCE` for each, or one SOURCE without a name: that of the only image, or a bag
+    that holds all. Raises SourceError, BagError.
+    """
+    wanted = {image or IMAGE: image for image in images}
+    named: dict[str, str] = {}
+    for text in given:
+        image, equals, source = text.partition("=")
+        if not equals or image not in wanted:
+            named_so = equals and not is_url(text) and not Path(text).exists()
+            if named_so and len(given) > 1:
+                raise SourceError(f"--source {text}: no view is of the image {image} (there are: "
+                                  f"{', '.join(wanted)})")
+            image, source = "", text
+        if image in named:
+            raise SourceError(f"--source {text}: {image or 'a source without a name'} is there "
+                              f"twice; each camera has one: {_usage(wanted)}")
+        named[image] = source
+    whole = named.pop("", None)
+    missing = [image for image in wanted if image not in named]
+    if whole is None and missing:
+        raise SourceError(f"no --source is of the image {', '.join(missing)}: {_usage(missing)}")
+    if whole is not None and not missing:
+        raise SourceError(f"--source {whole}: every image has a source of its own")
+    opened: dict[str, Source] = {}
+    try:
+        for image, source in named.items():
+            opened[wanted[image]] = open_source(source)
+        if whole is not None:
+            opened |= _whole(whole, [wanted[image] for image in missing])
+    except BaseException:
+        close(opened.values())
+        raise
+    return opened
+
+
+def _whole(source: str, images: Sequence[str]) -> dict[str, Source]:
+    """Return the source of each image out of one that stands for all."""
+    if not Path(source).exists() or not is_bag(source):
+        if len(images) > 1:
+            raise SourceError(f"--source {source} is one camera, and the views are of "
+                              f"{len(images)}: {_usage([image or IMAGE for image in images])}")
+        return {images[0]: open_source(source)}
+    with Bag(source) as bag:
+        topics = {image: bag.image_topic(image or None).name for image in images}
+        first_ns = min(next(bag.stamps(topic)) for topic in topics.values())
+    return {image: BagImages(source, topic, first_ns) for image, topic in topics.items()}
+
+
+def _usage(images: Sequence[str]) -> str:
+    return " ".join(f"--source {image}=..." for image in images)
+
+
+def close(sources: Iterable[Source]) -> None:
+    """Let live cameras and bags go."""
+    for source in sources:
+        end = getattr(source, "close", None)
+        if end is not None:
+            end()

@@ -18,8 +18,8 @@ from .server import HOST, PORT, Server
 class LocalViewer:
     """Serves a page about a runtime; hand it each frame, and call `ended` after the last.
 
-    `name` is shown as what is looked at, `tell` gets what should be logged. Raises ServerError
-    where the address is taken.
+    A frame goes with its camera, as views have it. `name` is shown as what is looked at, `tell`
+    gets what should be logged. Raises ServerError where the address is taken.
     """
 
     def __init__(self, name: str, tell: Callable[[str], None], *, host: str = HOST,
@@ -27,7 +27,7 @@ class LocalViewer:
         complain = Complaints(tell)
         board, pictures = Board(), Pictures(complain)
         self.source = RuntimeSource(board, pictures, name)
-        self.frame: Callable[[Frame], None] = self.source.frame
+        self.frame: Callable[[Frame, tuple[str, str]], None] = self.source.frame
         self.ended: Callable[[], None] = self.source.ended
         self._app = ViewerApp(self.source, board, pictures, complain, host, names)
         self.server = Server(host, port)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import cv2
 import numpy as np
 
 from ..decision import NO, UNCERTAIN, UNKNOWN, YES, Decision
+from ..questions import Question
+from ..views import View
 
 _FONT = cv2.FONT_HERSHEY_SIMPLEX
 _COLOURS = {YES: (90, 230, 110), NO: (205, 205, 205), UNCERTAIN: (255, 200, 60),
@@ -77,6 +79,22 @@ def draw(image: np.ndarray, question_ids: Sequence[str], decisions: Mapping[str,
         out[top:] = _ALARM
         size.put(out, size.clip(mark, width - 2 * size.pad), size.pad, height - size.pad, _PLAIN)
     return out
+
+
+def draw_view(view: View, image: np.ndarray, questions: Iterable[Question],
+              decisions: Mapping[str, Decision], now_ns: int, mark: str = "") -> np.ndarray:
+    """Draw what a view sees of its camera's image, with its questions' decisions; see `draw`."""
+    return draw(view.cut(image), [one.id for one in questions if one.is_of(view.name)], decisions,
+                now_ns, mark=mark, title=view.name)
+
+
+def draw_views(seen: Iterable[tuple[View, np.ndarray]], questions: Iterable[Question],
+               newest: Mapping[str, Mapping[str, Decision]], now_ns: int,
+               mark: str = "") -> np.ndarray:
+    """Draw views side by side; `newest`: decisions by the view's name and the question's id."""
+    questions = list(questions)
+    return grid([draw_view(view, image, questions, newest.get(view.name, {}), now_ns, mark)
+                 for view, image in seen])
 
 
 def grid(images: Sequence[np.ndarray]) -> np.ndarray:

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import numpy as np
+
 from ..decision import Decision
 from ..events import EventBook, EventSpec
 from ..frames import Frame
@@ -14,6 +16,7 @@ from ..model_scope import scope_mark
 from ..questions import Question
 from ..runtime import Runtime
 from ..runtime.system import System
+from ..views import ALL, View
 from . import overlay
 from .board import Board
 from .pictures import Pictures
@@ -38,9 +41,9 @@ class RuntimeSource:
         self._board, self._pictures = board, pictures
         self._runtime: Runtime | None = None
         self._mark = ""
-        self._frame: Frame | None = None
         self._over = False
-        self._newest: dict[str, Decision] = {}
+        self._newest: dict[str, dict[str, Decision]] = {}  # by view and question
+        self._frames: dict[tuple[str, str], Frame] = {}  # by camera
         self._lock = threading.Lock()
         self._events = EventBook()
         self._unlisten: Callable[[], None] = lambda: None
@@ -49,7 +52,8 @@ class RuntimeSource:
 
     def start(self, runtime: Runtime, events: Iterable[EventSpec] = ()) -> None:
         """Begin to show `runtime`, and the events that `events` make of its decisions."""
-        self._events = EventBook(events)
+        placed = {one.id: one.view for one in runtime.questions() if one.view not in ("", ALL)}
+        self._events = EventBook(events, placed)
         self._runtime = runtime
         self._board.link(True, "")
         self._measure()
@@ -73,24 +77,32 @@ class RuntimeSource:
 
     def _decided(self, decision: Decision) -> None:
         with self._lock:
-            self._newest[decision.question_id] = decision
+            self._newest.setdefault(decision.view, {})[decision.question_id] = decision
         self._board.decision(decision)
         for event in self._events.update(decision):
             self._board.machine_event(event)
 
-    def frame(self, frame: Frame) -> None:
-        """Take the camera's newest frame."""
-        self._frame = frame
+    def frame(self, frame: Frame, camera: tuple[str, str]) -> None:
+        """Take a camera's newest frame, from any thread; `camera`: see View.camera."""
+        with self._lock:
+            self._frames[camera] = frame
         if self._pictures.moments.due():  # whether or not a page is open
             self._pictures.moments.put(frame.image)
+        views = self._runtime.views()
         self._pictures.put(CAMERA, frame.image)
-        self._pictures.put(OVERLAY, lambda: self._draw(frame))
+        self._pictures.put(OVERLAY, lambda: self._draw(views))
+        for view in views:
+            if view.camera == camera:
+                self._pictures.put(f"{CAMERA}/{view.name}", frame.image)
+                self._pictures.put(f"{OVERLAY}/{view.name}", lambda view=view: self._draw([view]))
 
-    def _draw(self, frame: Frame):
-        ids = [question.id for question in self._runtime.questions()]
+    def _draw(self, views: Iterable[View]) -> np.ndarray:
         with self._lock:
-            newest = dict(self._newest)
-        return overlay.draw(frame.image, ids, newest, time.time_ns(), mark=self._mark)
+            newest = {view: dict(decisions) for view, decisions in self._newest.items()}
+            seen = [(view, self._frames[view.camera].image) for view in views
+                    if view.camera in self._frames]
+        return overlay.draw_views(seen, self._runtime.questions(), newest, time.time_ns(),
+                                  self._mark)
 
     def _refresh(self) -> None:
         told_s, loaded = -SYSTEM_S, False
@@ -111,11 +123,12 @@ class RuntimeSource:
 
     def _announce(self) -> None:
         standing = self._runtime.questions()
-        self._board.questions(standing)
+        self._board.questions(standing, [view.name for view in self._runtime.views()])
         with self._lock:
             ids = {question.id for question in standing}
-            self._newest = {name: d for name, d in self._newest.items()
-                            if name in ids or name.startswith("camera_")}
+            self._newest = {view: {name: d for name, d in decisions.items()
+                                   if name in ids or name.startswith("camera_")}
+                            for view, decisions in self._newest.items()}
 
     # -- what is asked of it ---------------------------------------------------------------------
 
@@ -151,6 +164,8 @@ class RuntimeSource:
         raise PageSourceError("corrections are kept by the node only, with learn_dir set")
 
     def watch(self, channels: frozenset[str]) -> None:
-        """Hand the newest frame on: after the end of a recording no other comes."""
-        if self._frame is not None:
-            self.frame(self._frame)
+        """Hand the newest frames on: after the end of a recording no other comes."""
+        with self._lock:
+            frames = dict(self._frames)
+        for camera, frame in frames.items():
+            self.frame(frame, camera)

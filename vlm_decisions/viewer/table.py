@@ -15,6 +15,7 @@ from unicodedata import combining, east_asian_width
 from ..decision import TIER_HEALTH, UNKNOWN, Decision
 from ..frames import NS
 from ..texts import without_numbers
+from ..views import address
 
 REDRAW_S = 0.25
 
@@ -54,7 +55,7 @@ class Table:
         if self._quiet or now - self._shown < REDRAW_S:
             return
         self._shown = now
-        decisions = sorted(decisions, key=lambda d: (d.tier == TIER_HEALTH, d.question_id))
+        decisions = sorted(decisions, key=lambda d: (d.tier == TIER_HEALTH, d.view, d.question_id))
         if not self._in_place:
             self._write("".join(f"{line}\n" for line in self._changes(decisions)))
             return
@@ -77,16 +78,17 @@ class Table:
         lines = []
         for d in decisions:
             unknown = d.answer == UNKNOWN
-            before, now = self._told.get(d.question_id), (
+            name = address(d.view, d.question_id)
+            before, now = self._told.get(name), (
                 d.answer, without_numbers(d.reason) if unknown else "")
             if now != before:
-                self._told[d.question_id] = now
+                self._told[name] = now
                 was = f"  (was {before[0]})" if before and before[0] != d.answer else ""
                 why = f"  ({d.reason})" if d.reason else ""
                 value = why if unknown else f"  p {d.p:.2f}"
                 if d.t_onset_ns:
                     was += f"  began {_began(d)} ago"
-                lines.append(f"{d.question_id}: {d.said}{value}{was}")
+                lines.append(f"{name}: {d.said}{value}{was}")
         return lines
 
     def _write(self, text: str) -> None:
@@ -103,13 +105,13 @@ def table_lines(decisions: Iterable[Decision], truth: Truth | None,
     """Return the rows of the table, none longer than `width` characters."""
     rows = []
     for d in decisions:
-        answered = d.answer != UNKNOWN
+        answered, name = d.answer != UNKNOWN, address(d.view, d.question_id)
         real = truth(d.question_id, d.t_end_ns) or "-" if truth and d.tier != TIER_HEALTH else ""
         rows.append({
-            "question": d.question_id, "answer": d.said,
+            "question": name, "answer": d.said,
             "p": f"{d.p:.2f}" if answered else "-", "tier": str(d.tier),
             "age": f"{d.age_s * 1e3:.0f} ms" if answered else "-",
-            "rate": f"{rates_hz.get(d.question_id, 0.0) if answered else 0.0:.1f} Hz",
+            "rate": f"{rates_hz.get(name, 0.0) if answered else 0.0:.1f} Hz",
             "began": _began(d),
             "truth": real + ("" if real in ("", "-", d.answer) else "  <-")})
     longest = max((_cells(row["answer"]) for row in rows), default=0)
