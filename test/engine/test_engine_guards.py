@@ -87,6 +87,13 @@ def test_windows_need_as_many_times_as_groups(stream):
         stream.engine.window([], [])
 
 
+@pytest.mark.parametrize("times_s", [
+    [0.3, 0.1], [0.1, 0.1], [float("nan"), 0.1], [0.1, float("inf")]])
+def test_times_of_a_window_must_grow(stream, times_s):
+    with pytest.raises(GroupError, match="must be finite and grow"):
+        stream.engine.window(stream.groups, times_s)
+
+
 def test_a_state_of_two_rows_is_refused_not_reset(stream):
     """mlx-vlm quietly replaces a recurrent state of another batch size by zeros."""
     delta, full = stream.state.layers[0], stream.state.layers[1]

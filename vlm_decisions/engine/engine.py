@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Final
 
 import mlx.core as mx
@@ -231,9 +233,15 @@ class Engine(Asking):
         return Stream(self, window_groups, mode, rebuild=rebuild, depth=depth, slide=slide)
 
     def window(self, groups: Sequence[VisionGroup], times_s: Sequence[float]) -> Prefix:
-        """Prefix of one window: groups and their times in seconds since its first frame."""
+        """Prefix of one window: groups and their times in seconds since its first frame.
+
+        Raises GroupError where times and groups do not match or a time does not grow.
+        """
         if not groups or len(groups) != len(times_s):
             raise GroupError(f"{len(groups)} groups with {len(times_s)} times")
+        if not all(a < b for a, b in pairwise((-math.inf, *times_s, math.inf))):
+            told = ", ".join(f"{t_s:g}" for t_s in times_s)
+            raise GroupError(f"group times must be finite and grow, these are {told} s")
         self.check_groups(groups)
         lines = [self.header_line("video")]
         position = lines[0].advance
