@@ -82,7 +82,6 @@ class BuildCMake(Command):
             f"-DPython3_EXECUTABLE={sys.executable}",
             "-DCMAKE_BUILD_TYPE=Release",
             "-DBUILD_TESTING=OFF",
-            "-DUNITY_INTERFACES=ON",
         ]  # fmt: skip
         if shutil.which("ninja"):
             configure += ["-G", "Ninja"]
