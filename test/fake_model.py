@@ -77,6 +77,9 @@ class FakeModel:
     def tokens(self, query) -> int:
         return 10 + len(query.text)
 
+    def token_counts(self, queries):
+        return [(self.tokens(query), self.tokens(query)) for query in queries]
+
     def stream(self, window_groups: int = 8, mode: str = "stream") -> FakeStream:
         return FakeStream(self, window_groups)
 

@@ -118,6 +118,7 @@ class FakeEngine:
     n_layers: int = 4
     n_frames: int = 2
     token_pixels: int = 8
+    trunk: int = 0  # tokens that all questions begin with
     log: list[tuple] = field(default_factory=list)
     fail: dict[str, Exception] = field(default_factory=dict)
 
@@ -136,6 +137,12 @@ class FakeEngine:
     def tokens(self, query):
         word, _, tokens = query.text.partition(" ")
         return int(tokens) if word == "tokens" else 10
+
+    def token_counts(self, queries):
+        """Return counts of questions that all begin with the same `trunk` tokens."""
+        own = [self.tokens(query) - self.trunk for query in queries]
+        return [(more + self.trunk * (len(own) == 1), more + self.trunk * (k == 0))
+                for k, more in enumerate(own)]
 
     def stream(self, window_groups, mode):
         self.log.append(("stream", window_groups, mode))
@@ -222,7 +229,8 @@ class FakeStream:
             middle_s = (timed.t_start_ns + timed.t_end_ns - 2 * self.origin_ns) / (2 * NS)
             engine._spend("pass", engine.append_s, timed.group.serial, middle_s)
         self.done = len(self.history)
-        seconds = engine.ask_s + engine.each_s * sum(engine.tokens(q) for q in queries) / 10
+        read = sum(added for _, added in engine.token_counts(queries))
+        seconds = engine.ask_s + engine.each_s * read / 10
         engine._spend("ask", seconds, tuple(query.text for query in queries))
         for query in queries:
             if "overflow" in query.text:

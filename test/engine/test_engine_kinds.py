@@ -108,3 +108,19 @@ def test_queries_that_cannot_be_asked(query, match):
     stream = running(tiny_engine())
     with pytest.raises(QueryError, match=match):
         stream.ask([ANY_OF, query])
+
+
+def test_tokens_of_a_batch_are_those_of_its_tree():
+    engine = tiny_engine()
+    batch = [*APART, ANY_OF, Query("Is the door open?"), Query("Is the cup full?"),
+             Query("Where is it?", ("left", "right"))]
+    size = len(engine.questions(batch).tree.ids)
+    counts = engine.token_counts(batch)
+    assert sum(added for _, added in counts) == size
+    assert size < sum(map(engine.tokens, batch)), "without sharing it would be more"
+    for number, (own, _) in enumerate(counts):
+        others = batch[:number] + batch[number + 1:]
+        assert own == size - len(engine.questions(others).tree.ids)
+    assert engine.token_counts(batch[:1]) == ((engine.tokens(batch[0]),) * 2,)
+    twice = engine.token_counts([batch[0], batch[0]])
+    assert twice == ((0, engine.tokens(batch[0])), (0, 0))

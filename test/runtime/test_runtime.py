@@ -358,6 +358,29 @@ def test_where_the_machine_is_too_slow_rates_are_lowered_in_turn_and_it_is_said(
     assert stats.overload == "" and stats.rates_hz["q1"] == pytest.approx(4.0, rel=0.1)
 
 
+def test_what_questions_share_is_counted_once():
+    """Costs are what a batch takes longer by a question, also before it is added."""
+    def asked(count):
+        book = "\n".join(f"- {{id: q{k}, text: tokens {30 + 10 * k}}}" for k in range(count))
+        bench = Bench(book, FakeEngine(each_s=0.01, trunk=20))
+        bench.film(0, 4)
+        bench.run(3)
+        bench.runtime.replace_question("q0", rate_hz=1.0)  # batches of two sizes
+        bench.film(4, 8)
+        bench.run(8)
+        return bench
+
+    three, four = asked(3), asked(4)
+    taken_ms = [bench.runtime.stats().tick_ms["ask"].p95 for bench in (three, four)]
+    new = three.runtime.cost(Question("q3", "tokens 60"))
+    assert new.tokens == 60 and new.ms == pytest.approx(taken_ms[1] - taken_ms[0], rel=0.02)
+    costs = four.runtime.stats().costs
+    assert costs["q3"].ms == pytest.approx(new.ms, rel=0.02)
+    assert [cost.tokens for cost in costs.values()] == [30, 40, 50, 60]
+    view = four.runtime._views[0]
+    assert view.processor.total_ms(view.questions) == pytest.approx(taken_ms[1], rel=0.02)
+
+
 def test_a_question_of_a_head_costs_the_language_model_nothing(tmp_path):
     bench = Bench("- {id: person, text: p}", head_paths=(person_head(tmp_path),))
     bench.film(0, 1)

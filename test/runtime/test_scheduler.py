@@ -174,13 +174,14 @@ def test_reset_and_removed_questions_leave_nothing():
 def test_cost_model_learns_the_fixed_part():
     cost = CostModel()
     assert cost.fitting([1] * 20, 10.0) == 1 and not cost.known  # nothing known: try one
-    assert math.isnan(cost.of(30).ms) and cost.of(30).tokens == 30
+    assert math.isnan(cost.of(30, 30).ms) and cost.of(30, 20).tokens == 30
     cost.note(10, 0.11)
     assert cost.fitting([10] * 20, 0.5) == 4
     for tokens in (40, 80, 20, 60):
         cost.note(tokens, 0.1 + 0.001 * tokens)
     assert cost.fit() == pytest.approx((0.1, 0.001))
-    assert cost.of(30).ms == pytest.approx(30)
+    assert cost.of(30, 20).ms == pytest.approx(20)  # what it shares costs nothing more
+    assert cost.total_ms(50) == pytest.approx(150)
     assert cost.fitting([10] * 20, 0.2) == 10
     assert cost.fitting([10] * 20, 0.05) == 1
     assert cost.fitting([60, 10, 40, 10], 0.2) == 2  # the third is too long

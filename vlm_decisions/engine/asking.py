@@ -67,7 +67,7 @@ class Asking:
         self._templates: dict[str, PromptTemplate] = {}
         self._questions: dict[tuple, QuestionTokens] = {}
         self._trees: dict[tuple, Tree] = {}
-        self._counts: dict[tuple, int] = {}  # tokens of an any_of
+        self._counts: dict[tuple, tuple[tuple[int, int], ...]] = {}  # see token_counts
 
     # ---- asking --------------------------------------------------------------------------------
 
@@ -109,13 +109,24 @@ class Asking:
         What the labels of an any_of begin with alike counts once.
         """
         forks = self.forks(query, media)
-        if len(forks) == 1:
-            return len(forks[0].ids)
-        key = (media, query.text, tuple(query.options))
+        return len(forks[0].ids) if len(forks) == 1 else self.token_counts([query], media)[0][1]
+
+    def token_counts(
+        self, queries: Sequence[Query], media: str = "video"
+    ) -> tuple[tuple[int, int], ...]:
+        """Return of each query how many tokens it alone has, and how many it adds to the batch.
+
+        Of a batch, tokens that several queries begin with alike go through the model once. The
+        first number is of those that no other query has, so what is saved without it; the second
+        of those that none before it has, so that all of them together are the batch's. Raises
+        QueryError.
+        """
+        asked = [self.forks(query, media) for query in queries]
+        key = tuple(tuple(tuple(fork.ids) for fork in forks) for forks in asked)
         if key not in self._counts:
             if len(self._counts) >= TREES_KEPT:
                 self._counts.clear()
-            self._counts[key] = len(build_tree([fork.ids for fork in forks]).ids)
+            self._counts[key] = _counted(key)
         return self._counts[key]
 
     def questions(
@@ -301,3 +312,25 @@ class Prefix:
             raise
         self._lines = []
         return out
+
+
+def _counted(batch: Sequence[Sequence[Sequence[int]]]) -> tuple[tuple[int, int], ...]:
+    """Count tokens as `Asking.token_counts` does; `batch`: of each query, of each fork, the ids."""
+    nodes: dict[tuple[int, int], int] = {}
+    first: list[int] = []  # of each node, the query that has it first
+    shared: set[int] = set()
+    for number, forks in enumerate(batch):
+        for ids in forks:
+            parent = -1
+            for token in ids:
+                node = nodes.setdefault((parent, token), len(first))
+                if node == len(first):
+                    first.append(number)
+                elif first[node] != number:
+                    shared.add(node)
+                parent = node
+    added, own = [0] * len(batch), [0] * len(batch)
+    for node, number in enumerate(first):
+        added[number] += 1
+        own[number] += node not in shared
+    return tuple(zip(own, added, strict=True))

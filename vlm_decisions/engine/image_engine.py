@@ -152,6 +152,10 @@ class ImageEngine:
         """Return how many tokens a question has; raises QueryError."""
         return sum(self._decisions.tokens(fork) for fork in forks_of([query]).asked)
 
+    def token_counts(self, queries: Sequence[Any]) -> tuple[tuple[int, int], ...]:
+        """Return the tokens of each question twice: they share none. See Asking.token_counts."""
+        return tuple((count, count) for count in map(self.tokens, queries))
+
     def ask(self, group: ImageGroup, queries: Sequence[Any]) -> list[Readout]:
         """Answer ``queries`` about an image, in one pass; raises QueryError, GroupError."""
         if not queries:

@@ -100,6 +100,12 @@ class EngineLike(Protocol):
     def tokens(self, query: Question) -> int:
         """Return how many tokens a question has; from any thread."""
 
+    def token_counts(self, queries: Sequence[Question]) -> Sequence[tuple[int, int]]:
+        """Return of each query of a batch the tokens that no other has, and that none before has.
+
+        The latter of all together are what the model reads; from any thread.
+        """
+
     def stream(self, window_groups: int, mode: str, *, slide: int = 1) -> StreamLike:
         """Return a new, empty running state.
 

@@ -397,7 +397,8 @@ class Runtime:
         """Return what a question, standing or not, costs; None before the model is loaded."""
         for view in self._asked_of(question):
             if view.processor is not None:
-                return view.processor.cost(question)
+                others = [one for one in view.questions if one.id != question.id]
+                return view.processor.costs([*others, question])[question.id]
         return None
 
     # -- one-off questions -----------------------------------------------------------------------

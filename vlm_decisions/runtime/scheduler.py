@@ -146,7 +146,11 @@ class Scheduler:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a question costs the language model: tokens of its own, milliseconds of an asking."""
+    """What a question costs the language model.
+
+    `tokens` that it has; `ms`: milliseconds that an asking with it takes longer than without it,
+    which goes with the tokens that no other question begins with.
+    """
 
     tokens: int
     ms: float  # NaN before anything was asked
@@ -159,6 +163,7 @@ class Cost:
 class CostModel:
     """What asking costs, learnt from the batches asked: seconds = fixed + each * tokens.
 
+    The tokens of a batch are those that the model reads: what questions begin with alike, once.
     While all batches had the same size, cost is taken to be proportional: a guess that the next
     batch, of another size, corrects.
     """
@@ -188,12 +193,20 @@ class CostModel:
                 return float(intercept), float(slope)
         return 0.0, float((seconds / tokens).mean())
 
-    def of(self, tokens: int) -> Cost:
-        """Return the cost of a question of so many tokens."""
-        return Cost(tokens, 1e3 * self.fit()[1] * tokens)
+    def of(self, tokens: int, own: int) -> Cost:
+        """Return the cost of a question of so many tokens, of which `own` are its alone."""
+        return Cost(tokens, 1e3 * self.fit()[1] * own)
+
+    def total_ms(self, tokens: int) -> float:
+        """Return what a batch of so many tokens takes; NaN before any was asked."""
+        fixed, each = self.fit()
+        return 1e3 * (fixed + each * tokens)
 
     def fitting(self, tokens: Sequence[int], budget_s: float) -> int:
-        """Return how many of the first questions can be expected to fit; at least 1."""
+        """Return how many of the first questions can be expected to fit; at least 1.
+
+        `tokens`: what each adds to those before it.
+        """
         if not self._batches:
             return 1
         fixed, each = self.fit()

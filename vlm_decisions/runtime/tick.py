@@ -134,11 +134,18 @@ class Processor:
         self._last = None
         self._must_reset = True
 
-    def cost(self, question: Question) -> Cost:
-        """Return what a question costs the language model; 0 tokens where a head answers it."""
-        if not self.is_models(question):
-            return Cost(0, 0.0)
-        return self._cost.of(self._tokens(question))
+    def costs(self, questions: Sequence[Question]) -> dict[str, Cost]:
+        """Return what each costs the language model by its id; 0 tokens where a head answers it."""
+        models = [question for question in questions if self.is_models(question)]
+        found = {question.id: Cost(0, 0.0) for question in questions}
+        for question, (own, _) in zip(models, self._token_counts(models), strict=True):
+            found[question.id] = self._cost.of(self._tokens(question), own)
+        return found
+
+    def total_ms(self, questions: Sequence[Question]) -> float:
+        """Return what asking all that the language model answers takes; NaN before it is known."""
+        models = [question for question in questions if self.is_models(question)]
+        return self._cost.total_ms(sum(added for _, added in self._token_counts(models)))
 
     def check(self, question: Question) -> None:
         """Raise QuestionError where this model and its heads can never answer a question."""
@@ -523,13 +530,20 @@ class Processor:
         budget_s = AGED_SHARE * settings.max_age_s - age_s
         if settings.tier2_budget_s is not None:
             budget_s = min(budget_s, settings.tier2_budget_s - spent_s)
-        return due[: self._cost.fitting([self._tokens(q) for q in due], budget_s)]
+        added = [more for _, more in self._token_counts(due)]
+        return due[: self._cost.fitting(added, budget_s)]
 
     def _tokens(self, question: Question) -> int:
         try:
             return self._engine.tokens(question)
         except Exception:  # it cannot be asked: it is told when it is
             return 0
+
+    def _token_counts(self, questions: Sequence[Question]) -> list[tuple[int, int]]:
+        """Return the tokens of each alone, and added to those before; 0: not to be asked."""
+        sound = [question for question in questions if self._tokens(question)]
+        counts = iter(self._engine.token_counts(sound) if sound else ())
+        return [next(counts) if question in sound else (0, 0) for question in questions]
 
     def _ask(self, encoded: Encoded, questions: Sequence[Question]) -> Iterator[Work]:
         """Ask in one batch; one question that cannot be asked does not stop the others."""
@@ -543,7 +557,8 @@ class Processor:
             except Exception:
                 alone = sound + alone  # the one at fault is told when asked by itself
             else:
-                self._cost.note(sum(map(self._tokens, sound)), self._meter.timer() - began)
+                tokens = sum(added for _, added in self._token_counts(sound))
+                self._cost.note(tokens, self._meter.timer() - began)
                 yield self._delivered(
                     [self._read(*pair) for pair in zip(sound, readouts, strict=True)]
                 )

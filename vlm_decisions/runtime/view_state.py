@@ -293,7 +293,7 @@ class ViewState:
         """Return what its questions cost; empty before the model is loaded."""
         if self.processor is None:
             return {}
-        return {question.id: self.processor.cost(question) for question in self.questions}
+        return self.processor.costs(self.questions)
 
     def note_overload(self) -> str:
         """Note whether Tier 2 was too slow at the last group; return the message where it is new.
@@ -315,8 +315,8 @@ class ViewState:
         costs = {name: cost for name, cost in self.costs().items() if cost.tokens}
         if not costs:
             return ""
-        name, dearest = max(costs.items(), key=lambda item: item[1].tokens)
-        total_ms = sum(cost.ms for cost in costs.values())
+        name, dearest = max(costs.items(), key=lambda item: (item[1].ms, item[1].tokens))
+        total_ms = self.processor.total_ms(self.questions)
         whose = f" of view '{self.name}'" if self.name else ""
         return (
             f"too slow for all rates, which are lowered: {len(costs)} questions{whose} take "

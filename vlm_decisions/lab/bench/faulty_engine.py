@@ -39,6 +39,9 @@ class FaultyEngine:
     def tokens(self, query: Question) -> int:
         return self._engine.tokens(query)
 
+    def token_counts(self, queries: Sequence[Question]) -> Sequence[tuple[int, int]]:
+        return self._engine.token_counts(queries)
+
     def stream(self, window_groups: int, mode: str) -> FaultyStream:
         return FaultyStream(self, self._engine.stream(window_groups=window_groups, mode=mode))
 
