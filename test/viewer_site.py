@@ -21,6 +21,7 @@ from vlm_decisions.viewer.complaints import Complaints
 from vlm_decisions.viewer.pictures import Pictures
 from vlm_decisions.viewer.server import Server
 from vlm_decisions.viewer.source import PageSourceError
+from vlm_decisions.views import View
 
 
 def decision(question_id: str = "person", answer: str = "yes", p: float = 0.9, **changes: Any
@@ -51,7 +52,7 @@ class BookSource:
         if self.fail is not None:
             fail, self.fail = self.fail, None
             raise fail
-        self.board.questions(self.book)
+        self.board.questions(self.book, [view.name for view in self.book.views])
         return what
 
     def add(self, question: Question) -> str:
@@ -78,6 +79,11 @@ class BookSource:
     def correct(self, question_id: str, view: str, answer: str, start_ns: int, end_ns: int) -> str:
         self.corrected.append((question_id, view, answer, start_ns, end_ns))
         return self._act(f"kept number {len(self.corrected)}: {question_id} is {answer}")
+
+    def add_view(self, view: View, of: str) -> str:
+        self.book.add_view(view)
+        self.of = of
+        return self._act(f"added view '{view.name}'")
 
     def watch(self, channels: frozenset[str]) -> None:
         self.watched.append(channels)

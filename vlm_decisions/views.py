@@ -244,6 +244,16 @@ def address(view: str, question_id: str) -> str:
     return f"{view}/{question_id}" if view else question_id
 
 
+def named(views: Iterable[View], name: str) -> View:
+    """Return the view of a name; of none, the first. Raises ViewError."""
+    views = tuple(views)
+    for view in views:
+        if view.name == name or not name:
+            return view
+    there = ", ".join(view.name for view in views if view.name) or "none has a name"
+    raise ViewError(f"there is no view '{name[:MAX_NAME]}' (there are: {there})", "view")
+
+
 def check_new(view: View, others: Iterable[View]) -> None:
     """Raise ViewError where a view cannot stand beside others."""
     others = tuple(others)

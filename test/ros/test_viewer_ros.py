@@ -126,6 +126,14 @@ def test_it_follows_the_node_and_acts_on_it(tmp_path):
         assert page.call("DELETE", "/api/questions/raining")[0] == 200
         assert wait_for(lambda: page.row("raining") is None, WAIT_S)
 
+        for body, status, said in (
+                ({"name": "door", "region": [0.0, 0.0, 0.5, 1.0]}, 201, "added view 'door'"),
+                ({"name": "door", "region": [0.5, 0.0, 1.0, 1.0]}, 400, "exists already"),
+                ({"name": "gate", "region": [0.5, 0.0, 1.0, 1.0], "of": "x"}, 400, "no view 'x'")):
+            got, reply = page.call("POST", "/api/views", body)
+            assert got == status and said in (reply.get("message") or reply["error"])
+        assert page.wait_row("door/person", "yes")["p"] > 0.8
+
         # Pictures of moments come from the node's evidence, though no page looks at the camera.
         moment = page.call("GET", f"/api/moment?t={time.time()}")[1]
         assert moment["pictures"] and moment["rows"][0]["answer"] == "yes"

@@ -60,6 +60,19 @@ def test_it_can_be_read_on_a_phone(size):
     assert letters(out, 415) >= 8
 
 
+@pytest.mark.parametrize("count", [2, 4, 9])
+def test_a_grid_can_be_read_on_a_phone(count):
+    """Beside one another they are shown smaller: questions and answers only, and larger."""
+    black = np.zeros((480, 640, 3), np.uint8)
+    shown = {i: decision(i, "ON") for i in ("HIT", "LIFE")}
+    drawn = [draw(black, ["HIT", "LIFE"], shown, NOW_NS, title=f"V{number}",
+                  abreast=overlay.per_row(count)) for number in range(count)]
+    assert letters(overlay.grid(drawn), 415) > 6.5  # capitals only, as large as on a single one
+    small = overlay.grid([draw(black, ["HIT", "LIFE"], shown, NOW_NS)] * count)
+    assert letters(small, 415) < 6  # the same at the size of a single one
+    assert not drawn[0][:, 600:].any()  # what is drawn stays in its picture
+
+
 def test_what_is_not_there_hides_little_of_the_picture():
     answers = {i: decision(i, "yes" if n < 3 else "no") for n, i in enumerate(IDS)}
     source = picture(640, 480)

@@ -591,14 +591,19 @@ def test_the_picture_stays_in_sight_on_a_phone(browser, viewer):
         viewer.source.book.add(Question(f"q{n}", f"Is it {n}?"))
     viewer.board.questions(viewer.source.book)
     with page_of(browser, viewer.port, width=390, height=844) as page:
-        wait_for(lambda: viewer.source.watched[-1:] == [{OVERLAY}], 30)
-        viewer.pictures.put(OVERLAY, picture(90, (480, 640)))
+        wait_for(lambda: viewer.source.watched[-1:] == [{CAMERA}], 30)  # plain: it is small
+        viewer.pictures.put(CAMERA, picture(90, (480, 640)))
         page.locator("#frame[data-empty=no]").wait_for()
         button = row(page, "q15").get_by_role("button", name="Edit or remove")
         button.focus()
         frame, box = page.locator("#frame").bounding_box(), button.bounding_box()
         assert 0 <= frame["y"] < 30 and frame["height"] < 300
         assert box["y"] >= frame["y"] + frame["height"]  # what has the focus is not under it
+        page.get_by_text("Answers on it", exact=True).click()
+        wait_for(lambda: viewer.source.watched[-1:] == [{OVERLAY}], 30)
+        frame = page.locator("#frame").bounding_box()  # all the width there is, to be read
+        assert frame["width"] > 330
+        assert frame["width"] / frame["height"] == pytest.approx(4 / 3, 0.01)
 
 
 def test_thresholds_are_dragged_on_what_was_seen(viewer, page):
@@ -739,6 +744,73 @@ def test_a_moment_shows_its_pictures_its_numbers_and_the_truth(browser, viewer, 
         assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+@pytest.mark.parametrize("width", [390, 1440])
+def test_a_region_is_drawn_on_the_picture(browser, viewer, width):
+    """By mouse or finger and by the keyboard; it becomes a view."""
+    touch = width == 390
+    with page_of(browser, viewer.port, width=width, height=844, has_touch=touch) as page:
+        wait_for(lambda: viewer.source.watched[-1:] not in ([], [set()]), 30)
+        page.get_by_role("button", name="Region").click()
+        wait_for(lambda: viewer.source.watched[-1:] == [{CAMERA}], 30)  # the whole of it, plain
+        viewer.pictures.put(CAMERA, picture(90, (120, 320)))
+        page.locator("#frame[data-empty=no]").wait_for()
+        edges = [page.get_by_label(edge, exact=True) for edge in ("Left", "Top", "Right", "Bottom")]
+        layer = page.locator("#region-layer")
+        page.wait_for_function("""() => {
+          const { width, height } = document.getElementById('region-layer').getBoundingClientRect();
+          return Math.abs(width / height - 320 / 120) < 0.02;
+        }""")  # the picture's own shape, whatever that of the frame
+        layer.scroll_into_view_if_needed()
+        box = layer.bounding_box()
+
+        def at(x, y):
+            return {"x": box["x"] + x * box["width"], "y": box["y"] + y * box["height"]}
+
+        if touch:
+            finger = page.context.new_cdp_session(page)
+            for kind, points in (("touchStart", [at(0.6, 0.9)]), ("touchMove", [at(0.3, 0.5)]),
+                                 ("touchMove", [at(0.2, 0.1)]), ("touchEnd", [])):
+                finger.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+        else:
+            page.mouse.move(**at(0.6, 0.9))
+            page.mouse.down()
+            page.mouse.move(**at(0.2, 0.1), steps=3)
+            page.mouse.up()
+            page.mouse.click(**at(0.9, 0.9))  # a slip changes nothing
+
+        def drawn():
+            return [float(edge.input_value()) / 100 for edge in edges]
+
+        wait_for(lambda: drawn() == pytest.approx([0.2, 0.1, 0.6, 0.9], abs=0.02))
+        page.get_by_role("group", name="Region of the picture").focus()
+        for key in ("ArrowRight", "ArrowDown", "Shift+ArrowLeft"):
+            page.keyboard.press(key)
+        assert drawn() == pytest.approx([0.21, 0.11, 0.6, 0.91], abs=0.02)
+        edges[0].fill("70")
+        page.get_by_role("button", name="Add view").click()
+        error = page.locator("#region-error")
+        expect(error, "Give the view a name.")
+        assert page.evaluate("document.activeElement.id") == "region-name"
+        page.keyboard.type("door")
+        page.keyboard.press("Enter")
+        expect(error, "Left must be less than right, and top less than bottom.")
+        edges[0].fill("20")
+        entry = page.get_by_label("Its entry in a file of questions").first.input_value()
+        (view,) = QuestionBook.loads(entry + "\nquestions: []").views
+        assert view.name == "door" and view.region == pytest.approx(drawn(), abs=1e-3)
+        page.get_by_role("button", name="Add view").click()
+        expect(page.locator("#region-result"), "Added view 'door'.")
+        assert viewer.source.book.views[-1] == view and viewer.source.of == ""
+        assert page.locator("#region").is_hidden() and layer.is_hidden()
+        row(page, '"door/person"').wait_for()
+        page.keyboard.press("Enter")  # the focus is on the button that opened it
+        page.locator("#region-box:focus").wait_for()
+        page.keyboard.press("Escape")
+        page.locator("#region").wait_for(state="hidden")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        page.faults.clear()  # the browser notes every reply of 400
+
+
 def test_a_model_that_cannot_know_the_picture_is_marked(viewer, page):
     assert page.locator("#mark").is_hidden()
     viewer.board.system(dataclasses.replace(READY, mark="answers mean nothing here"))
@@ -789,6 +861,9 @@ def test_axe_finds_nothing_in_any_state(browser, viewer, width, scheme):
         page.get_by_label("Time", exact=True).press("Enter")
         page.locator("#moment").wait_for()
         look("timeline and a moment")
+        page.get_by_role("button", name="Region").click()
+        look("region")
+        page.keyboard.press("Escape")
         row(page, "person").get_by_role("button", name="Edit or remove").click()
         page.get_by_text("Use it elsewhere").click()
         look("dialog")

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 
+import cv2
 import material
 import numpy as np
 import pytest
@@ -25,6 +26,7 @@ from vlm_decisions.questions import Question, QuestionBook
 from vlm_decisions.runtime import Runtime
 from vlm_decisions.runtime.settings import RuntimeSettings
 from vlm_decisions.viewer.local import LocalViewer
+from vlm_decisions.views import View
 
 BOOK = [Question("person", "Is a person present?"),
         Question("activity", "What?", kind="choice", options=("typing", "idle"))]
@@ -117,6 +119,15 @@ def test_it_shows_and_acts_as_the_node_does():
         assert system["costs"].keys() == {"person", "activity"}
         assert system["max_age_s"] == 1.0 and system["counts"]["frames"] > 0
         assert film.said == []
+        status, reply = film.call("POST", "/api/views", {"name": "door",
+                                                         "region": [0.5, 0.0, 1.0, 0.5]})
+        assert (status, reply) == (201, {"message": "added view 'door'"})
+        assert film.runtime.views()[-1] == View("door", region=(0.5, 0.0, 1.0, 0.5))
+        wait_for(lambda: film.answer("door/person") == "yes" and film.answer("person") == "yes")
+        with connect(f"ws://127.0.0.1:{film.port}/live", proxy=None) as live:
+            live.send(json.dumps({"watch": "overlay/door"}))
+            jpeg = until(live, lambda m: isinstance(m, bytes))
+        assert cv2.imdecode(np.frombuffer(jpeg, np.uint8), 1).shape == (24, 32, 3)  # what it sees
 
 
 def test_a_model_that_cannot_keep_up_is_called_so():

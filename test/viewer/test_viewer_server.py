@@ -332,6 +332,25 @@ def test_the_url_is_one_that_works_here(host, url, open_):
     server.stop()
 
 
+@pytest.mark.parametrize(("body", "said", "field"), [
+    ({}, "give the view a name", "name"), ({"name": "a b"}, "not a ROS name", "name"),
+    ({"name": 3, "region": [0, 0, 1, 1]}, "must be text", "name"),
+    ({"name": "door"}, "region must be four shares", "region"),
+    ({"name": "door", "region": "all"}, "region must be four shares", "region"),
+    ({"name": "door", "region": [0.1, 0.2, 1.2, 0.9]}, "outside the picture: 1.2", "region"),
+    ({"name": "door", "region": [0.5, 0.2, 0.4, 0.9]}, "x0 < x1 and y0 < y1", "region"),
+    ({"name": "door", "region": [0.5, "x", 0.6, 0.9]}, "must hold numbers", "region"),
+    ({"name": "door", "region": [0, 0, 0.5, 1], "of": 3}, "of must be the name", None),
+    ({"name": "door", "region": [0, 0, 0.5, 1], "sample_hz": 3}, "unknown key 'sample_hz'", None),
+])
+def test_what_is_wrong_with_a_region_is_said(viewer, body, said, field):
+    if body.get("name") == "a b":
+        body = {**body, "region": [0, 0, 0.5, 1]}
+    status, reply = viewer.call("POST", "/api/views", body)
+    assert (status, reply["field"]) == (400, field) and said in reply["error"]
+    assert len(viewer.source.book.views) == 1
+
+
 def test_a_moment_has_its_pictures(viewer):
     moments = viewer.pictures.moments
     moments.put(picture(9))

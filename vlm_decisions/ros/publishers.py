@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,7 @@ class Outlets:
         ``~/overlay`` is that of the only view, or all of them side by side.
         """
         grid_wanted = self._overlay.get_subscription_count() > 0
+        abreast = overlay.per_row(sum(frame is not None for _, frame in seen))
         drawn: list[np.ndarray] = []
         newest: Frame | None = None
         for view, frame in seen:
@@ -148,11 +150,12 @@ class Outlets:
             own_wanted = own is not None and own.get_subscription_count() > 0
             if frame is None or not (grid_wanted or own_wanted):
                 continue
-            image = overlay.draw_view(
-                view, frame.image, questions, self.latest(view.name), now_ns, mark)
+            draw = partial(overlay.draw_view, view, frame.image, questions,
+                           self.latest(view.name), now_ns, mark)
             if own_wanted:
-                own.publish(rgb_to_msg(image, frame.stamp_ns, frame.frame_id))
-            drawn.append(image)
+                own.publish(rgb_to_msg(draw(), frame.stamp_ns, frame.frame_id))
+            if grid_wanted:
+                drawn.append(draw(abreast=abreast))
             newest = frame if newest is None or frame.stamp_ns > newest.stamp_ns else newest
         if grid_wanted and drawn:
             self._overlay.publish(

@@ -22,7 +22,7 @@ from std_msgs.msg import String
 from vlm_decisions.msg import Decision as DecisionMsg
 from vlm_decisions.msg import Event as EventMsg
 from vlm_decisions.msg import QuestionArray
-from vlm_decisions.srv import AddQuestion, Ask, Correct, RemoveQuestion
+from vlm_decisions.srv import AddQuestion, AddView, Ask, Correct, RemoveQuestion
 
 from ..decision import Decision
 from ..questions import Question
@@ -41,6 +41,7 @@ from ..viewer.source import (
     PageSourceError,
     Unavailable,
 )
+from ..views import View, named
 from .convert import (
     decision_from_msg,
     event_from_msg,
@@ -48,6 +49,8 @@ from .convert import (
     question_from_msg,
     question_to_msg,
     time_to_ns,
+    view_from_msg,
+    view_to_msg,
 )
 from .matching import MatchingSubscription
 from .parameters import ParameterError
@@ -81,7 +84,7 @@ class RosSource:
         self._heard_s: float | None = None
         self._wanted: frozenset[str] = frozenset()
         self._pictured: dict[str, tuple[str, MatchingSubscription]] = {}
-        self._parts: frozenset[str] = frozenset()  # views that show a region of their camera
+        self._views: dict[str, View] = {}
         self._beside: dict[str, list[str]] = {}  # the views whose truth a topic tells
         self._truths: dict[str, Any] = {}  # subscriptions, by topic
         node.create_subscription(DecisionMsg, topic, self._decided, latched(64))
@@ -92,7 +95,7 @@ class RosSource:
         self._clients = {
             kind: node.create_client(kind, f"{self.name}/{name}") for kind, name in (
                 (AddQuestion, "add_question"), (RemoveQuestion, "remove_question"), (Ask, "ask"),
-                (Correct, "correct"),
+                (Correct, "correct"), (AddView, "add_view"),
                 (SetParametersAtomically, "set_parameters_atomically"))}
         steady = Clock(clock_type=ClockType.STEADY_TIME)
         node.create_timer(0.2, self._subscribe, clock=steady)
@@ -107,9 +110,9 @@ class RosSource:
         self._board.decision(decision_from_msg(msg), elapsed_s if elapsed_s > 0.5 else 0.0)
 
     def _told(self, msg: QuestionArray) -> None:
-        self._parts = frozenset(view.name for view in msg.views if view.region)
+        self._views = {view.name: view_from_msg(view) for view in msg.views}
         self._board.questions([question_from_msg(question) for question in msg.questions],
-                              [view.name for view in msg.views] or [""])
+                              list(self._views) or [""])
 
     def _happened(self, msg: EventMsg) -> None:
         self._board.machine_event(event_from_msg(msg))
@@ -139,7 +142,7 @@ class RosSource:
         """Listen to the truth that is told beside the cameras, of the views `topics` names."""
         beside: dict[str, list[str]] = {}
         for view, topic in topics.items():
-            if topic and view not in self._parts:
+            if topic and not (view in self._views and self._views[view].region):
                 truth = f"{base_of(topic).rpartition('/')[0]}/truth"
                 beside.setdefault(truth, []).append(view)
         self._beside = beside
@@ -266,6 +269,12 @@ class RosSource:
         return self._reply(self._call(
             Correct, question_id=question_id, view=view, answer=answer,
             t_start=ns_to_time(start_ns), t_end=ns_to_time(end_ns)))
+
+    def add_view(self, view: View, of: str) -> str:
+        """Add a view of the camera of the view `of`. Raises ViewError and PageSourceError."""
+        base = named(self._views.values(), of)
+        added = dataclasses.replace(view, image=base.image, transport=base.transport)
+        return self._reply(self._call(AddView, view=view_to_msg(added)))
 
     def _reply(self, reply: Any) -> str:
         if not reply.success:

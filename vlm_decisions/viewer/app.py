@@ -10,6 +10,7 @@
 - `POST /api/questions` {text, kind, options, id}, `PATCH /api/questions/<id>`
   {text, options, rate_hz, enter, exit, ema}, `DELETE /api/questions/<id>`, `POST /api/ask`
   {text, options}, `POST /api/cost` {text, kind, options, id}.
+- `POST /api/views` {name, region, of}: a view of a region of the camera of the view `of`.
 - `GET /api/suggestions?text=...`: questions to go on with, of those that the model understands.
 
 Requests and replies are JSON; a refusal is `{"error": why, "field": which}`.
@@ -38,6 +39,7 @@ from ..files import resources
 from ..kinds import MAX_OPTIONS
 from ..questions import MAX_ID, MAX_OPTION, MAX_TEXT, QuestionError
 from ..runtime.system import finite
+from ..views import ViewError
 from .board import Board
 from .bodies import (
     MAX_BODY,
@@ -45,6 +47,7 @@ from .bodies import (
     changes_of,
     correction_of,
     new_question,
+    new_view,
     one_question,
     read_json,
 )
@@ -99,6 +102,7 @@ class ViewerApp:
                       methods=["DELETE"]),
                 Route("/api/corrections/{id:path}", self._answering(self._correct),
                       methods=["POST"]),
+                Route("/api/views", self._answering(self._add_view), methods=["POST"]),
                 Route("/api/ask", self._answering(self._ask), methods=["POST"]),
                 Route("/api/cost", self._answering(self._cost), methods=["POST"]),
                 Route("/api/suggestions", self._suggestions),
@@ -194,6 +198,10 @@ class ViewerApp:
                                *self._board.span(name, held_s))
         return JSONResponse({"message": said}, 201)
 
+    async def _add_view(self, request: Request) -> Response:
+        view, of = new_view(await _body(request))
+        return JSONResponse({"message": await self._act(self._source.add_view, view, of)}, 201)
+
     async def _ask(self, request: Request) -> Response:
         question = one_question(await _body(request))
         decision = await self._act(self._source.ask, question, ASK_TIMEOUT_S)
@@ -237,7 +245,7 @@ class ViewerApp:
             field, status = None, 400
             try:
                 return await handler(request)
-            except QuestionError as error:
+            except (QuestionError, ViewError) as error:
                 message, field = str(error), error.field
             except BodyError as error:
                 message = str(error)

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..kinds import plain_kind
 from ..questions import MAX_ID, Question, QuestionBook, QuestionError, check_id, unnamed
+from ..views import View, ViewError
 from .source import CHANGEABLE
 
 MAX_BODY = 65_536
@@ -75,6 +76,21 @@ def correction_of(body: Mapping[str, Any]) -> tuple[str, float]:
     if isinstance(held_s, bool) or not isinstance(held_s, (int, float)) or not 0 <= held_s <= 3600:
         raise BodyError("held_s must be seconds from 0 to 3600")
     return answer, float(held_s)
+
+
+def new_view(body: Mapping[str, Any]) -> tuple[View, str]:
+    """Return a view of a name and a region, and the view of whose camera it is. Raises either."""
+    _only(body, ("name", "region", "of"))
+    of = body.get("of", "")
+    if not isinstance(of, str):
+        raise BodyError("of must be the name of a view")
+    if not body.get("name"):
+        raise ViewError("give the view a name", "name")
+    region = body.get("region", ())
+    if not isinstance(region, list) or not region:
+        raise ViewError("region must be four shares of the picture: left, top, right, bottom",
+                        "region")
+    return View(name=body["name"], region=tuple(region)), of
 
 
 def changes_of(body: Mapping[str, Any], question: Question) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""Draw the decisions on a camera image, legible also where it is shown 415 pixels wide."""
+"""Draw the decisions on a camera image, legible also where it is shown 415 pixels wide.
+
+A row of several pictures (`grid`) is shown no wider, so what is drawn on each is larger and less.
+"""
 
 from __future__ import annotations
 
@@ -25,18 +28,19 @@ _WIDEST = 0.7
 
 
 def draw(image: np.ndarray, question_ids: Sequence[str], decisions: Mapping[str, Decision],
-         now_ns: int, *, title: str = "", mark: str = "") -> np.ndarray:
+         now_ns: int, *, title: str = "", mark: str = "", abreast: int = 1) -> np.ndarray:
     """Return a copy of ``image`` (uint8 RGB, (H, W, 3)) with a table of the latest decisions.
 
     A row names the question, its answer, p as number and bar, and the age of the evidence at
     ``now_ns``, seconds. A question without a decision shows dots. Camera health comes first and
     shows only what is wrong. Where all rows together would hide more than half of the picture's
     height, those that say no are counted in one; rows that do not fit are counted in the last.
-    ``mark`` is written across the bottom, on red.
+    ``mark`` is written across the bottom, on red. Where ``abreast`` pictures will stand in a row,
+    there is room for questions and answers only.
     """
     out = image.copy()
     height, width = out.shape[:2]
-    size = _Size(width)
+    size = _Size(width * abreast)
     rows = [_row(decision.question_id, decision, now_ns) for decision in decisions.values()
             if decision.question_id.startswith("camera_") and decision.answer != NO]
     rows += [_row(question_id, decisions.get(question_id), now_ns) for question_id in question_ids]
@@ -49,8 +53,12 @@ def draw(image: np.ndarray, question_ids: Sequence[str], decisions: Mapping[str,
         hidden = len(rows) - room + 1
         rows = [*rows[:room - 1], (f"+ {hidden} more", "", math.nan, "", _PLAIN)]
     head = (title or _HEADINGS[0], *_HEADINGS[1:])
+    if abreast > 1:
+        rows = [(name, answer, math.nan, "", colour) for name, answer, _, _, colour in rows]
+        head = (head[0], "", "", "")
     columns = [max(size.width_of(text) for text in texts) for texts in (
-        [head[1], *(row[1] for row in rows)], ["0.00"], [head[3], "0.0s", *(r[3] for r in rows)])]
+        [head[1], *(row[1] for row in rows)], *(
+            ([""], [""]) if abreast > 1 else (["0.00"], [head[3], "0.0s", *(r[3] for r in rows)])))]
     names = max(size.width_of(text) for text in [head[0], *(row[0] for row in rows)])
     # p and age are always whole; name and answer share what is left, the shorter one unclipped.
     room = round(_WIDEST * width) - 2 * size.pad - sum(columns[1:]) - 3 * size.gap
@@ -69,7 +77,7 @@ def draw(image: np.ndarray, question_ids: Sequence[str], decisions: Mapping[str,
         if math.isfinite(p):
             right = left[2] + round(columns[1] * min(max(p, 0.0), 1.0))
             cv2.rectangle(out, (left[2], base - size.cap - 1), (right, base + 1), _BAR, -1)
-        value = f"{p:.2f}" if math.isfinite(p) else ("p" if number == 0 else "")
+        value = f"{p:.2f}" if math.isfinite(p) else (head[2] if number == 0 else "")
         size.put(out, size.clip(name, names), left[0], base, _PLAIN)
         size.put(out, size.clip(answer, columns[0]), left[1], base, colour)
         size.put(out, value, left[2], base, _PLAIN)
@@ -82,19 +90,25 @@ def draw(image: np.ndarray, question_ids: Sequence[str], decisions: Mapping[str,
 
 
 def draw_view(view: View, image: np.ndarray, questions: Iterable[Question],
-              decisions: Mapping[str, Decision], now_ns: int, mark: str = "") -> np.ndarray:
+              decisions: Mapping[str, Decision], now_ns: int, mark: str = "",
+              abreast: int = 1) -> np.ndarray:
     """Draw what a view sees of its camera's image, with its questions' decisions; see `draw`."""
     return draw(view.cut(image), [one.id for one in questions if one.is_of(view.name)], decisions,
-                now_ns, mark=mark, title=view.name)
+                now_ns, mark=mark, title=view.name, abreast=abreast)
 
 
 def draw_views(seen: Iterable[tuple[View, np.ndarray]], questions: Iterable[Question],
                newest: Mapping[str, Mapping[str, Decision]], now_ns: int,
                mark: str = "") -> np.ndarray:
     """Draw views side by side; `newest`: decisions by the view's name and the question's id."""
-    questions = list(questions)
-    return grid([draw_view(view, image, questions, newest.get(view.name, {}), now_ns, mark)
-                 for view, image in seen])
+    questions, seen = list(questions), list(seen)
+    return grid([draw_view(view, image, questions, newest.get(view.name, {}), now_ns, mark,
+                           per_row(len(seen))) for view, image in seen])
+
+
+def per_row(count: int) -> int:
+    """Return how many of so many pictures stand in a row of a grid."""
+    return max(1, math.ceil(math.sqrt(count)))
 
 
 def grid(images: Sequence[np.ndarray]) -> np.ndarray:
@@ -105,7 +119,7 @@ def grid(images: Sequence[np.ndarray]) -> np.ndarray:
     """
     if len(images) == 1:
         return images[0]
-    columns = math.ceil(math.sqrt(len(images)))
+    columns = per_row(len(images))
     width = images[0].shape[1]
     scaled = [cv2.resize(image, (width, max(1, round(image.shape[0] * width / image.shape[1]))),
                          interpolation=cv2.INTER_AREA) for image in images]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from ..model_scope import scope_mark
 from ..questions import Question
 from ..runtime import Runtime
 from ..runtime.system import System
-from ..views import ALL, View
+from ..views import ALL, View, named
 from . import overlay
 from .board import Board
 from .pictures import Pictures
@@ -86,13 +87,13 @@ class RuntimeSource:
         """Take a camera's newest frame, from any thread; `camera`: see View.camera."""
         with self._lock:
             self._frames[camera] = frame
-        if self._pictures.moments.due():  # whether or not a page is open
-            self._pictures.moments.put(frame.image)
         views = self._runtime.views()
         self._pictures.put(CAMERA, frame.image)
         self._pictures.put(OVERLAY, lambda: self._draw(views))
         for view in views:
             if view.camera == camera:
+                if self._pictures.moments.due(view.name):  # whether or not a page is open
+                    self._pictures.moments.put(frame.image, view.name)
                 self._pictures.put(f"{CAMERA}/{view.name}", frame.image)
                 self._pictures.put(f"{OVERLAY}/{view.name}", lambda view=view: self._draw([view]))
 
@@ -117,8 +118,11 @@ class RuntimeSource:
         stats = self._runtime.stats()
         # Whoever runs it without ROS looks at a real camera or a film of one.
         self._mark = scope_mark(stats.model, simulated=False)
-        state = {"state": ENDED} if self._over else {}
-        self._board.system(System.of(stats, self._runtime.settings, mark=self._mark, **state))
+        more: dict[str, Any] = {"state": ENDED} if self._over else {}
+        views = self._runtime.views()
+        if len(views) > 1:
+            more["views"] = {view.name: {"topic": view.image, "condition": ""} for view in views}
+        self._board.system(System.of(stats, self._runtime.settings, mark=self._mark, **more))
         return bool(stats.model)
 
     def _announce(self) -> None:
@@ -162,6 +166,14 @@ class RuntimeSource:
     def correct(self, question_id: str, view: str, answer: str, start_ns: int, end_ns: int) -> str:
         """Refuse: without a node there is no place to keep it."""
         raise PageSourceError("corrections are kept by the node only, with learn_dir set")
+
+    def add_view(self, view: View, of: str) -> str:
+        """Add a view of the camera of the view `of`. Raises ViewError and QuestionError."""
+        base = named(self._runtime.views(), of)
+        self._runtime.add_view(replace(view, image=base.image, transport=base.transport))
+        self._announce()
+        self._measure()
+        return f"added view '{view.name}'"
 
     def watch(self, channels: frozenset[str]) -> None:
         """Hand the newest frames on: after the end of a recording no other comes."""

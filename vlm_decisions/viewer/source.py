@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from ..decision import Decision
 from ..questions import Question
+from ..views import View
 
 #: Picture channels: the camera's image with the answers drawn on it, and the image alone.
 OVERLAY, CAMERA = "overlay", "camera"
@@ -55,6 +56,9 @@ class PageSource(Protocol):
 
     def correct(self, question_id: str, view: str, answer: str, start_ns: int, end_ns: int) -> str:
         """Keep what the right answer is from `start_ns` to `end_ns`, both 0: now."""
+
+    def add_view(self, view: View, of: str) -> str:
+        """Add a view of the camera of the view `of`. Raises ViewError where there is none."""
 
     def watch(self, channels: frozenset[str]) -> None:
         """Provide pictures of these channels. Called from any thread."""

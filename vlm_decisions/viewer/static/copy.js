@@ -38,16 +38,20 @@ async function copy(box) {
 /** Return the lines for a question; `node`: the ROS node's name, empty without ROS. */
 export function lines(question, node) {
   return [...(node ? commands(question, node) : []), ["Its entry in a file of questions", yaml(question)]]
-    .map(([name, text], i) => {
-      const box = h("input", { id: `copy-${i}`, readonly: true, class: "mono", spellcheck: "false" });
-      box.value = text;
-      const button = h("button", { type: "button", "aria-label": `Copy: ${name}` }, "Copy");
-      button.addEventListener("click", async () => {
-        const done = await copy(box);
-        say(button, done ? "Copied" : "Copy");
-        say($("said"), done ? `Copied: ${name}.` : "The browser does not let the page copy. It is selected.");
-        setTimeout(() => say(button, "Copy"), 2000);
-      });
-      return h("div", { class: "field" }, h("label", { for: box.id }, name), h("div", { class: "copy" }, box, button));
-    });
+    .map(([name, text], i) => line(name, text, `copy-${i}`).element);
+}
+
+/** A line to be copied: {element, set(text)}; `id` of its field. */
+export function line(name, text, id) {
+  const box = h("input", { id, readonly: true, class: "mono", spellcheck: "false" });
+  box.value = text;
+  const button = h("button", { type: "button", "aria-label": `Copy: ${name}` }, "Copy");
+  button.addEventListener("click", async () => {
+    const done = await copy(box);
+    say(button, done ? "Copied" : "Copy");
+    say($("said"), done ? `Copied: ${name}.` : "The browser does not let the page copy. It is selected.");
+    setTimeout(() => say(button, "Copy"), 2000);
+  });
+  const element = h("div", { class: "field" }, h("label", { for: id }, name), h("div", { class: "copy" }, box, button));
+  return { element, set: (value) => { box.value = value; } };
 }

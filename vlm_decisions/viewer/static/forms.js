@@ -13,13 +13,16 @@ const SUGGEST_MS = 150;
 // What the page calls the fields of a question.
 const WORDS = {
   text: "The question", options: "The options", id: "The name", kind: "The kind of answer", rate_hz: "The rate",
-  thresholds: "The thresholds", enter: "“Yes from”", exit: "“No up to”", ema: "The weight of the newest value",
+  name: "The name", region: "The region", thresholds: "The thresholds", enter: "“Yes from”", exit: "“No up to”", ema: "The weight of the newest value",
 };
 
 /** An error of the server in the words of the page. */
 function inWords(error) {
   const { message } = error;
-  let text = message.replace(/^question '[^']*': /, "")
+  let text = message.replace(/^(question|view) '[^']*': /, "")
+    .replace(/^the name exists already$/, "There is a view of that name already")
+    .replace(/^view name (.*) is not a ROS name: /, "The name $1 cannot be used. It takes ")
+    .replace(/^region must be x0 y0 x1 y1 .*$/, "Left must be less than right, and top less than bottom")
     .replace(/^question '(.*)' exists already$/, "There is a question named “$1” already")
     .replace(/^question id (.*) is not a ROS name: /, "The name $1 cannot be used. It takes ")
     .replace(/^question id /, "The name ");
@@ -31,7 +34,7 @@ function inWords(error) {
 }
 
 /** Mark the field that an error is about, or none, and say the error. */
-function complain(form, box, error) {
+export function complain(form, box, error) {
   for (const input of form.elements) input.removeAttribute("aria-invalid");
   say(box, error ? inWords(error) : "");
   const input = error?.field && (form.elements[error.field] ?? form.elements[`edit-${error.field}`]);

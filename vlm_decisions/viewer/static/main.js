@@ -7,6 +7,7 @@ import { seconds } from "./format.js";
 import { Live } from "./live.js";
 import { Picture } from "./picture.js";
 import { drawSystem, Health } from "./system.js";
+import { Region } from "./region.js";
 import { Table } from "./table.js";
 import { Timeline } from "./timeline.js";
 
@@ -53,7 +54,7 @@ const live = new Live({
       system = message.system;
       drawSystem(system);
       table.costs(system.costs);
-      picture.views(Object.keys(system.views));
+      picture.views(Object.keys(system.views).filter(Boolean));
       say($("mark"), system.mark);
       $("mark").hidden = !system.mark;
     }
@@ -72,6 +73,7 @@ const live = new Live({
 });
 const picture = new Picture((channel) => live.watch(channel));
 picture.choose();
+new Region(() => picture.plain(), () => ({ view: $("view").value, image: system?.views[$("view").value]?.topic ?? "" }));
 $("filter").addEventListener("input", ({ target }) => table.filter(target.value));
 $("view").addEventListener("change", ({ target }) => {
   table.view(target.value);

@@ -12,8 +12,6 @@ export class Picture {
     }
     $("view").addEventListener("change", () => this.choose());
     document.addEventListener("visibilitychange", () => this.choose());
-    // The table stands beside a picture on a wide screen: answers drawn on it would only hide it.
-    if (matchMedia("(min-width: 760px)").matches) document.querySelector("input[name=channel][value=camera]").checked = true;
     $("full").hidden = !document.fullscreenEnabled;
     $("full").addEventListener("click", () => {
       if (document.fullscreenElement) document.exitFullscreen();
@@ -32,6 +30,12 @@ export class Picture {
     link.href = this.image.src;
     link.download = `picture-${new Date().toISOString().slice(0, 19).replaceAll(":", "-")}.jpg`;
     link.click();
+  }
+
+  /** Show the camera's whole picture, with nothing drawn on it. */
+  plain() {
+    document.querySelector("input[name=channel][value=camera]").checked = true;
+    this.choose();
   }
 
   choose() {
