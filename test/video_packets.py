@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -33,8 +34,9 @@ def picture(number: int, size: tuple[int, int] = (120, 160)) -> np.ndarray:
 
 def encoded(codec: str, count: int = 40, *, gop: int = 20, b_frames: int = 0,
             options: dict[str, str] | None = None, size: tuple[int, int] = (120, 160),
-            global_header: bool = False) -> tuple[list[Packet], bytes]:
-    """Return the packets of `count` pictures, and the encoder's extradata."""
+            global_header: bool = False, paint: Callable[..., np.ndarray] = picture
+            ) -> tuple[list[Packet], bytes]:
+    """Return the packets of `count` pictures that `paint` makes, and the encoder's extradata."""
     context = av.CodecContext.create(ENCODERS[codec], "w")
     context.height, context.width = size
     context.pix_fmt, context.time_base, context.framerate = "yuv420p", Fraction(1, 10), 10
@@ -46,7 +48,7 @@ def encoded(codec: str, count: int = 40, *, gop: int = 20, b_frames: int = 0,
     for number in [*range(count), None]:
         frame = None
         if number is not None:
-            frame = av.VideoFrame.from_ndarray(picture(number, size), format="rgb24")
+            frame = av.VideoFrame.from_ndarray(paint(number, size), format="rgb24")
             frame.pts = number
         packets += [Packet(bytes(packet), packet.pts, packet.is_keyframe)
                     for packet in context.encode(frame)]

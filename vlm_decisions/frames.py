@@ -12,6 +12,8 @@ from statistics import median
 
 import numpy as np
 
+from .motion import Motion
+
 NS = 1_000_000_000
 
 #: Default number of frames sampled per second; two of them make a group.
@@ -38,6 +40,7 @@ class Frame:
         stamp_ns: frame time.
         frame_id: the camera's TF frame.
         received_ns: the node's clock at arrival, 0 if it does not matter.
+        motion: what the video's coding says has changed up to it; None where it does not tell.
 
     Raises:
         InvalidFrameError: an image or stamp that cannot be a frame.
@@ -47,6 +50,7 @@ class Frame:
     stamp_ns: int
     frame_id: str = ""
     received_ns: int = 0
+    motion: Motion | None = None
 
     def __post_init__(self) -> None:
         """Refuse here, where the cause is known, what no later stage could use."""

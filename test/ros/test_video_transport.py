@@ -10,11 +10,13 @@ import pytest
 pytest.importorskip("rclpy", reason="rclpy is not installed")
 
 from diagnostic_msgs.msg import DiagnosticStatus
+from fake_model import FakeModel
 from ros_peer import system  # sets the environment for rclpy
 from sensor_msgs.msg import CompressedImage
 from video_packets import encoded, shown
 from waiting import wait_for
 
+from vlm_decisions.reuse import ReuseStats
 from vlm_decisions.ros.convert import rgb_to_msg
 from vlm_decisions.ros.parameters import ParameterError
 from vlm_decisions.ros.subscription import message_type
@@ -92,4 +94,66 @@ def test_a_transport_whose_package_is_missing_is_told(tmp_path, monkeypatch, tra
         assert f"cannot configure: image_transport: {transport}: {package}/msg/" in status.message
         assert f"needs the package {package}, which is not installed" in status.message
         s.peer.set_parameters(image_transport="raw")
+        assert s.peer.transition("configure")
+
+
+class Reusing:
+    """Notes which tokens the node says changed."""
+
+    def __init__(self, model):
+        self.model, self.stats, self.told, self.losses = model, ReuseStats(), [], 0
+
+    def grid(self, frames):
+        return frames[0].shape[0] // 8, frames[0].shape[1] // 8
+
+    def lost(self):
+        self.losses += 1
+
+    def encode(self, frames, changed=None):
+        self.told.append(changed)
+        group = self.model.encode(frames)
+        group.encoded = float(changed.mean())
+        return group
+
+    def idle(self):
+        return False
+
+
+class ReusingModel(FakeModel):
+    def reusing(self, settings, pixel_budget=None):
+        self.encoder = Reusing(self)
+        return self.encoder
+
+
+def test_motion_vectors_of_a_video_tell_what_changed(tmp_path):
+    def paint(number, size):
+        rgb = np.random.default_rng(0).integers(90, 110, (*size, 3), dtype=np.uint8)
+        rgb[4 * (number % 20) : 4 * (number % 20) + 24, 120:150] = 250
+        return rgb
+
+    packets, _ = encoded("h264", 400, gop=400, paint=paint)
+    coming = itertools.chain(packets[:60], packets[61:])
+
+    def packet(rgb, stamp_ns):
+        return message("compressed", "h264", next(coming).data,
+                       rgb_to_msg(rgb, stamp_ns, "cam").header)
+
+    with system(tmp_path, fake=ReusingModel(), image_transport="compressed",
+                reuse="vectors") as s:
+        wait_for(lambda: s.node._cameras)
+        s.peer.start_camera("/image/compressed", make=packet, kind=CompressedImage, fps=16.0)
+        s.peer.answered("person")
+        wait_for(lambda: len(s.model.encoder.told) >= 6)
+        first, *later = s.model.encoder.told
+        assert first.shape == (15, 20) and first.all()
+        assert all(told[:, 15:].any() and not told[:, :12].any() for told in later[:4])
+        assert s.peer.newest("person").model.endswith("+reuse")
+
+
+def test_vectors_of_a_camera_that_has_none_are_refused_by_name(tmp_path):
+    with system(tmp_path, reuse="vectors") as s:
+        told = s.peer.status("model", ERROR).message
+        assert "cannot configure: reuse: vectors needs a video in H.264" in told
+        assert "take pixels" in told
+        s.peer.set_parameters(image_transport="compressed")
         assert s.peer.transition("configure")

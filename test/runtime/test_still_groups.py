@@ -165,8 +165,3 @@ def test_window_refresh_is_for_a_window_and_marks_answers():
     film(bench, 1)
     assert engine.calls("slide") == [("slide", 16)]
     assert {d.model for d in bench.of("q")} == {"fake+reuse"}
-
-
-def test_vectors_are_refused_by_name():
-    with pytest.raises(ValueError, match="motion vectors .* take 'pixels'"):
-        RuntimeSettings(reuse=ReuseSettings("vectors"))

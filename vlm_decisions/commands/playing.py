@@ -106,7 +106,8 @@ class _Player(threading.Thread):
             stamp_ns = self._stamp_ns(t_s)
         if ahead_s > 0 and pace.over.wait(ahead_s):
             return
-        frame = Frame(rgb, stamp_ns, self._camera[0] or "camera", time.time_ns())
+        frame = Frame(rgb, stamp_ns, self._camera[0] or "camera", time.time_ns(),
+                      getattr(frames, "motion", None))
         self._runtime.push(frame, self._camera)
         self._taken(frame, self._camera)
 

@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
     book = make_book(options.questions or (None if options.ask else "desk"), options.ask,
                      options.views)
     cameras = {view.image: view.camera for view in book.views}
-    opened = open_sources(options.source, list(cameras))
+    opened = open_sources(options.source, list(cameras), vectors=options.reuse == "vectors")
     sources = {cameras[image]: frames for image, frames in opened.items()}
     viewer = None
     if options.viewer:

@@ -66,6 +66,11 @@ class ReusingEncoder:
         self.stats.tokens += group.n_tokens
         return group
 
+    def grid(self, frames: Sequence[np.ndarray]) -> tuple[int, int]:
+        """Return the rows and columns of visual tokens of such frames; raises FrameError."""
+        height, width = self._pixels.target_size(*frames[0].shape[:2])
+        return height // self._pixels.factor, width // self._pixels.factor
+
     def idle(self) -> bool:
         """Encode the newest group in full if the next one would have to be; whether it was."""
         if self._group is None or self._pending or not self._due():

@@ -10,6 +10,7 @@ from typing import Any
 from rclpy.node import Node
 
 from ..frames import Frame
+from ..reuse import VECTORS
 from ..runtime import Runtime
 from ..views import View
 from .parameters import value_range
@@ -40,7 +41,8 @@ class Cameras:
         self._transport = values["image_transport"]
         self._settings = {
             "reliability": values["reliability"], "stamp_source": values["stamp_source"],
-            "max_pixels": values["max_image_pixels"], "value_range": value_range(values)}
+            "max_pixels": values["max_image_pixels"], "value_range": value_range(values),
+            "vectors": values["reuse"] == VECTORS}
         self._subscriptions: dict[tuple[str, str], ImageSubscription] = {}
         self.follow()
 

@@ -19,7 +19,7 @@ from ..files import resources
 from ..frames import NS
 from ..learn.corrections import Correction, CorrectionError, CorrectionStore, Corrector, ModelId
 from ..questions import Question, QuestionBook, QuestionError
-from ..reuse import measured_text
+from ..reuse import VECTORS, measured_text
 from ..runtime import NotReadyError, Runtime
 from ..runtime.engine_protocol import EngineLike
 from ..runtime.evidence_files import EvidenceRecorder, EvidenceSettings, check_clips
@@ -243,7 +243,13 @@ class Session:
         return f"removed view '{name}'{self._changed()}"
 
     def _located(self, view: View) -> View:
-        return located(self._node, view, self._transport)
+        found = located(self._node, view, self._transport)
+        if self._reuse.mode == VECTORS and found.camera[1] == "raw":
+            whose = f"view '{view.name}': " if view.name else ""
+            raise QuestionError(f"{whose}reuse: vectors needs a video in H.264 (image_transport "
+                                "ffmpeg, foxglove or compressed); raw images have no motion "
+                                "vectors: take pixels", "transport")
+        return found
 
     def _views_of(self, question: Question) -> list[View]:
         return [view for view in self.runtime.views() if question.is_of(view.name)]

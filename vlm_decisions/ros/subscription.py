@@ -50,7 +50,7 @@ class ImageSubscription:
 
     def __init__(self, node: Node, push: Callable[[Frame], Any], *, image: str = "image",
                  transport: str, reliability: str, stamp_source: str, max_pixels: int,
-                 value_range: tuple[int, int]) -> None:
+                 value_range: tuple[int, int], vectors: bool = False) -> None:
         self._node, self._push = node, push
         self.by_arrival = stamp_source == "arrival"
         self._value_range = value_range
@@ -69,7 +69,8 @@ class ImageSubscription:
         self._good = True  # the newest image was not refused
         # Remapping applies to `image`; the transport's suffix belongs to the topic it leads to.
         topic = topic_of(node.resolve_topic_name(image), transport)
-        self._reader = PictureReader(max_pixels=max_pixels, value_range=value_range)
+        self._reader = PictureReader(max_pixels=max_pixels, value_range=value_range,
+                                     vectors=vectors)
         self._subscription = MatchingSubscription(
             node, message_type(transport), topic, self.receive, reliability=reliability,
             depth=DEPTHS[transport])
@@ -121,7 +122,8 @@ class ImageSubscription:
             if self.hint:
                 self._node.get_logger().warning(self.hint)
         self.offset_s = (now_ns - stamp_ns) / 1e9 if stamp_ns else 0.0
-        frames = [Frame(rgb, shown_ns, frame_id, now_ns) for rgb, shown_ns in pictures]
+        frames = [Frame(rgb, shown_ns, frame_id, now_ns, self._reader.motion(shown_ns))
+                  for rgb, shown_ns in pictures]
         if not frames:  # a packet whose picture comes with a later one
             return
         self.newest = frames[-1]

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..frames import Frame, Group
-from ..reuse import ReuseSettings, ReuseStats
+from ..motion import CELL, Motion, over_patches
+from ..reuse import VECTORS, ReuseSettings, ReuseStats
 from ..views import View, ViewError
 from .engine_protocol import EngineLike, ReusingLike
 from .heads import Pooled
@@ -41,6 +42,7 @@ class Encoding:
         """Measure from now on."""
         self._engine, self._meter, self._reuse = engine, meter, reuse or ReuseSettings()
         self._encoders: dict[tuple, ReusingLike] = {}  # of each place
+        self._motions: dict[tuple, Motion] = {}  # at the first frame of the group before
         self._kept: dict[tuple, deque[tuple[tuple[Frame, Frame], Pooled]]] = {}
         self._alone_s: float | None = None  # seconds of a group by itself, and among others
         self._together_s: float | None = None
@@ -83,7 +85,7 @@ class Encoding:
                     found[index] = error
                 continue
             if self._reuse.on:
-                found_here = self._changed(view, images)
+                found_here = self._changed(view, group, images)
                 for index in indices:
                     found[index] = found_here
                 if not isinstance(found_here, Exception):
@@ -106,23 +108,47 @@ class Encoding:
         self._encoders = {
             place: encoder for place, encoder in self._encoders.items() if place in places
         }
+        self._motions = {place: one for place, one in self._motions.items() if place in places}
         self._kept = {
             place: self._kept.get(place, deque(maxlen=KEPT_GROUPS))
             for place in places
             if places.count(place) > 1
         }
 
-    def _changed(self, view: View, images: Sequence[np.ndarray]) -> Pooled | Exception:
+    def _changed(
+        self, view: View, group: Group, images: Sequence[np.ndarray]
+    ) -> Pooled | Exception:
         """Return the features of a group of which what changed was encoded."""
         place = _place(view)
         try:
             if place not in self._encoders:
                 sized = {} if view.pixel_budget is None else {"pixel_budget": view.pixel_budget}
                 self._encoders[place] = self._engine.reusing(self._reuse, **sized)
+            told = {}
+            if self._reuse.mode == VECTORS:
+                told["changed"] = self._moved(view, group, images, self._encoders[place])
             with self._meter.modelling("vision"):
-                return self._encoders[place].encode(images)
+                return self._encoders[place].encode(images, **told)
         except Exception as error:
             return error
+
+    def _moved(
+        self, view: View, group: Group, images: Sequence[np.ndarray], encoder: ReusingLike
+    ) -> np.ndarray:
+        """Return which tokens the video says changed since the group before; raises ViewError."""
+        first, last = (frame.motion for frame in group.frames)
+        if first is None or last is None:
+            whose = f"view '{view.name}': " if view.name else ""
+            raise ViewError(f"{whose}reuse: vectors needs the motion vectors of a video in H.264, "
+                            "and the pictures of this camera have none: take pixels")
+        place = _place(view)
+        before = self._motions.get(place)
+        self._motions[place] = first  # what moves within a group has changed in the next
+        if before is not None and before.run != last.run:
+            encoder.lost()
+        x0, y0, x1, y1 = view.box(*group.frames[-1].size)
+        seen = last.since(before)[y0 // CELL : -(-y1 // CELL), x0 // CELL : -(-x1 // CELL)]
+        return over_patches(seen, encoder.grid(images))
 
     def _cut(self, view: View, frame: Frame) -> np.ndarray:
         image = view.cut(frame.image)

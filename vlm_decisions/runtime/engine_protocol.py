@@ -65,9 +65,19 @@ class ReusingLike(Protocol):
 
     stats: ReuseStats
 
-    def encode(self, frames: Sequence[np.ndarray]) -> Pooled:
+    def grid(self, frames: Sequence[np.ndarray]) -> tuple[int, int]:
+        """Return the rows and columns of visual tokens of such images."""
+
+    def lost(self) -> None:
+        """Take the next group in full: pictures before it are missing."""
+
+    def encode(
+        self, frames: Sequence[np.ndarray], changed: np.ndarray | None = None
+    ) -> Pooled:
         """Encode the two uint8 RGB images of the next group.
 
+        `changed`: bool (rows, columns), which tokens changed since the group before, where that is
+        told from outside.
         The group says which share of it was encoded (`encoded`). One in which nothing changed has
         the very features of the group before.
         """

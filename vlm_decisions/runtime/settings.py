@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, fields, replace
 
 from ..frames import FPS, MODES
-from ..reuse import VECTORS, ReuseSettings
+from ..reuse import ReuseSettings
 from ..views import View
 
 #: Lowest and highest value of each number, for parameter descriptors and the check below.
@@ -64,11 +64,6 @@ class RuntimeSettings:
 
     def __post_init__(self) -> None:
         """Check every value."""
-        if self.reuse.mode == VECTORS:
-            raise ValueError(
-                "reuse 'vectors' needs the motion vectors of the video with each frame, which "
-                "images do not carry: take 'pixels'"
-            )
         if self.mode not in MODES:
             raise ValueError(f"mode must be one of {', '.join(MODES)}, not {self.mode!r}")
         for field in fields(self):

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ..motion import Motion
 from .images import FULL_RANGE, compressed_to_rgb, image_to_rgb
 from .packets import CODECS, PacketDecoder, codec_named
 from .pictures import MAX_PIXELS, ImageError
@@ -62,9 +63,12 @@ class PictureReader:
     """Reads one topic's messages in their order; of a video it keeps the decoder's state."""
 
     def __init__(self, *, max_pixels: int = MAX_PIXELS,
-                 value_range: tuple[int, int] = FULL_RANGE) -> None:
-        """``max_pixels`` bounds width x height; ``value_range``: see images.image_to_rgb."""
-        self._max_pixels, self._value_range = max_pixels, value_range
+                 value_range: tuple[int, int] = FULL_RANGE, vectors: bool = False) -> None:
+        """``max_pixels`` bounds width x height; ``value_range``: see images.image_to_rgb.
+
+        ``vectors``: keep what a video's motion vectors say, see ``motion``.
+        """
+        self._max_pixels, self._value_range, self._vectors = max_pixels, value_range, vectors
         self._decoder: PacketDecoder | None = None
 
     def read(self, msg: Any, stamp_ns: int) -> list[tuple[np.ndarray, int]]:
@@ -76,7 +80,8 @@ class PictureReader:
         codec, named = self.codec(msg), _named(msg)
         if codec:
             if self._decoder is None or self._decoder.codec != codec:
-                self._decoder = PacketDecoder(codec, max_pixels=self._max_pixels)
+                self._decoder = PacketDecoder(codec, max_pixels=self._max_pixels,
+                                              vectors=self._vectors)
             return self._decoder.decode(bytes(msg.data), stamp_ns)
         if hasattr(msg, "format") and hasattr(msg, "header"):
             convert = compressed_to_rgb
@@ -87,6 +92,10 @@ class PictureReader:
                                          f"{', '.join(CODECS)}")
         rgb = convert(msg, max_pixels=self._max_pixels, value_range=self._value_range)
         return [(rgb, stamp_ns)]
+
+    def motion(self, stamp_ns: int) -> Motion | None:
+        """Return what changed up to a picture of those just read, where that is known."""
+        return None if self._decoder is None else self._decoder.motions.get(stamp_ns)
 
     def rest(self) -> list[tuple[np.ndarray, int]]:
         """Return the pictures that a video's decoder still holds, at the end."""

@@ -12,6 +12,7 @@ from typing import Any
 import av
 import numpy as np
 
+from ..motion import Motion, MotionLog
 from .bitstream import H264, HEVC, BitstreamError, Framing, H264Reader, HevcReader, annex_b
 from .pictures import MAX_PIXELS, ImageError, check_size
 from .video import reason, rgb_of
@@ -74,15 +75,23 @@ class Continuity:
 class PacketDecoder:
     """Decodes a topic's packets of H.264 or H.265, Annex B or with lengths, one picture each."""
 
-    def __init__(self, codec: str, *, max_pixels: int = MAX_PIXELS) -> None:
-        """``codec``: h264 or hevc; larger pictures than ``max_pixels`` are refused."""
+    def __init__(self, codec: str, *, max_pixels: int = MAX_PIXELS, vectors: bool = False) -> None:
+        """``codec``: h264 or hevc; larger pictures than ``max_pixels`` are refused.
+
+        ``vectors``: keep the motion of the pictures decoded last, ``motions`` by their stamps; of
+        h264 only.
+        """
         self.codec = codec
+        self.motions: dict[int, Motion] = {}
+        self._log = MotionLog() if vectors and codec == H264 else None
         self._max_pixels = max_pixels
         self._continuity = Continuity(codec)
         self._context: Any = av.CodecContext.create(codec, "r")
         self._context.thread_count = 1  # more threads add frames of delay
         if codec == HEVC:  # of which only the decoder sees what is missing
             self._context.options = {"err_detect": "explode"}
+        if self._log is not None:
+            self._context.options = {"flags2": "+export_mvs"}
         self._held: list[bytes] = []
         self._from_ns: int | None = None
 
@@ -125,6 +134,8 @@ class PacketDecoder:
             raise self._damaged("its data is damaged")
         for frame in frames:
             check_size(frame.width, frame.height, self._max_pixels)
+        if self._log is not None:
+            self.motions = {frame.pts: self._log.push(frame) for frame in frames}
         # B frames from before the keyframe refer to what was before it too.
         return [(rgb_of(frame), frame.pts) for frame in frames if frame.pts >= self._from_ns]
 
@@ -136,4 +147,6 @@ class PacketDecoder:
     def _refused(self, why: str) -> ImageError:
         self._context.flush_buffers()
         self._from_ns = None
+        if self._log is not None:
+            self._log.lose()
         return ImageError("video", f"{self.codec} video: {why}; waiting for the next keyframe")

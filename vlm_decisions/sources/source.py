@@ -40,8 +40,11 @@ class Source(Protocol):
         """Yield frames to the end."""
 
 
-def open_source(source: str) -> Source:
-    """Open `webcam`, `webcam:N`, a stream's address or a video file. Raises SourceError."""
+def open_source(source: str, *, vectors: bool = False) -> Source:
+    """Open `webcam`, `webcam:N`, a stream's address or a video file. Raises SourceError.
+
+    `vectors`: see VideoFile; other sources have none.
+    """
     name, colon, index = source.partition(":")
     if is_url(source):
         return open_stream(source)
@@ -49,7 +52,7 @@ def open_source(source: str) -> Source:
         if colon and not index.isdigit():
             raise SourceError(f"{source!r}: a webcam is `webcam` or `webcam:N`, N from 0 on")
         return open_webcam(int(index or 0))
-    return VideoFile(source)
+    return VideoFile(source, vectors=vectors)
 
 
 class BagImages:
@@ -86,11 +89,13 @@ class BagImages:
         self._bag.close()
 
 
-def open_sources(given: Sequence[str], images: Sequence[str]) -> dict[str, Source]:
+def open_sources(
+    given: Sequence[str], images: Sequence[str], *, vectors: bool = False
+) -> dict[str, Source]:
     """Open the source of each image that views are of; `images`: their names, empty for `image`.
 
     `given`: `IMAGE=SOURCE` for each, or one SOURCE without a name: that of the only image, or a bag
-    that holds all. Raises SourceError, BagError.
+    that holds all. `vectors`: see VideoFile. Raises SourceError, BagError.
     """
     wanted = {image or IMAGE: image for image in images}
     named: dict[str, str] = {}
@@ -115,22 +120,22 @@ def open_sources(given: Sequence[str], images: Sequence[str]) -> dict[str, Sourc
     opened: dict[str, Source] = {}
     try:
         for image, source in named.items():
-            opened[wanted[image]] = open_source(source)
+            opened[wanted[image]] = open_source(source, vectors=vectors)
         if whole is not None:
-            opened |= _whole(whole, [wanted[image] for image in missing])
+            opened |= _whole(whole, [wanted[image] for image in missing], vectors)
     except BaseException:
         close(opened.values())
         raise
     return opened
 
 
-def _whole(source: str, images: Sequence[str]) -> dict[str, Source]:
+def _whole(source: str, images: Sequence[str], vectors: bool) -> dict[str, Source]:
     """Return the source of each image out of one that stands for all."""
     if not Path(source).exists() or not is_bag(source):
         if len(images) > 1:
             raise SourceError(f"--source {source} is one camera, and the views are of "
                               f"{len(images)}: {_usage([image or IMAGE for image in images])}")
-        return {images[0]: open_source(source)}
+        return {images[0]: open_source(source, vectors=vectors)}
     with Bag(source) as bag:
         topics = {image: bag.image_topic(image or None).name for image in images}
         first_ns = min(next(bag.stamps(topic)) for topic in topics.values())

@@ -10,6 +10,7 @@ from pathlib import Path
 import av
 import numpy as np
 
+from ..motion import Motion, MotionLog
 from .bag_files import BagError, file_kind
 
 FPS = 25.0
@@ -38,9 +39,13 @@ class VideoFile:
     out and reading goes on; `shortfall` says so. Raises SourceError for a file that cannot be read.
     """
 
-    def __init__(self, path: str | Path) -> None:
-        """Open the file and check that a first frame can be decoded."""
-        self._path = str(path)
+    def __init__(self, path: str | Path, *, vectors: bool = False) -> None:
+        """Open the file and check that a first frame can be decoded.
+
+        `vectors`: read the motion vectors of H.264 (`motion`: up to the frame returned last).
+        """
+        self._path, self._vectors = str(path), vectors
+        self.motion: Motion | None = None
         self.ended = False
         self.rewind()
         codec = self._stream.codec_context.name
@@ -56,6 +61,9 @@ class VideoFile:
         context.thread_type = "AUTO"
         if context.name in INTRA_ONLY:
             context.options = {"err_detect": "explode"}
+        self._log = MotionLog() if self._vectors and context.name == "h264" else None
+        if self._log is not None:
+            context.options = {"flags2": "+export_mvs"}
         rate = float(self._stream.average_rate or 0)
         self._period_s = 1.0 / (rate if 1.0 <= rate <= 240.0 else FPS)
         self._t_s = -self._period_s
@@ -73,6 +81,8 @@ class VideoFile:
         """
         for frame in self._frames:
             t_s = self._time(frame)
+            if self._log is not None:
+                self.motion = self._log.push(frame)
             if t_s >= from_s:
                 return rgb_of(frame), t_s
         self.ended = True
@@ -136,7 +146,7 @@ class VideoFile:
                 return
             except av.FFmpegError:  # of the container: what comes next may be whole
                 faults += 1
-                self._damaged += 1
+                self._damage()
 
     def _frames_of(self, packet: av.Packet) -> list[av.VideoFrame]:
         last = packet.dts is None and packet.pts is None and packet.size == 0
@@ -148,11 +158,18 @@ class VideoFile:
         except av.EOFError:
             return []
         except av.FFmpegError:
-            self._damaged += 1
+            self._damage()
             return []
         self._left_out += packet.is_discard
-        self._damaged += sum(frame.is_corrupt for frame in frames)
+        for frame in frames:
+            if frame.is_corrupt:
+                self._damage()
         return frames
+
+    def _damage(self) -> None:
+        self._damaged += 1
+        if self._log is not None:
+            self._log.lose()
 
 
 def _opened(path: str) -> av.container.InputContainer:

@@ -18,6 +18,8 @@ from typing import Final
 import cv2
 import numpy as np
 
+from ...motion import over_patches
+
 CELL: Final = 4  # pixels along one side of the smallest block
 
 
@@ -81,17 +83,6 @@ def _cells(blocks: np.ndarray | None, height: int, width: int) -> np.ndarray:
             vector[index]
         )
     return out
-
-
-def over_patches(cells: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
-    """Largest value (rows, columns) of the cells (h, w) that overlap each patch of a grid."""
-    for axis, count in enumerate(grid):
-        size = cells.shape[axis]
-        edges = [(i * size // count, max(-(-(i + 1) * size // count), i * size // count + 1))
-                 for i in range(count)]
-        cells = np.stack([cells.take(range(a, min(b, size)), axis).max(axis)
-                          for a, b in edges], axis)  # fmt: skip
-    return cells
 
 
 def prediction_error(before: np.ndarray, frame: Coded) -> np.ndarray:
