@@ -12,7 +12,7 @@ from statistics import median
 
 import numpy as np
 
-from .motion import Motion
+from .motion import CodedMotion
 
 NS = 1_000_000_000
 
@@ -50,7 +50,7 @@ class Frame:
     stamp_ns: int
     frame_id: str = ""
     received_ns: int = 0
-    motion: Motion | None = None
+    motion: CodedMotion | None = None
 
     def __post_init__(self) -> None:
         """Refuse here, where the cause is known, what no later stage could use."""

@@ -24,7 +24,7 @@ _RUNS = count()
 
 
 @dataclass(frozen=True, eq=False)
-class Motion:
+class CodedMotion:
     """What has changed up to one picture of a video.
 
     changed_at: int32 (rows, columns) of cells, the number of the picture that changed each last.
@@ -36,7 +36,7 @@ class Motion:
     number: int
     run: int
 
-    def since(self, before: Motion | None) -> np.ndarray:
+    def since(self, before: CodedMotion | None) -> np.ndarray:
         """Return which cells changed after an earlier picture, bool (rows, columns).
 
         All, where it is of another run, or None.
@@ -63,7 +63,7 @@ class MotionLog:
         """Note that pictures are missing before the next."""
         self._run = next(_RUNS)
 
-    def push(self, frame: Any) -> Motion:
+    def push(self, frame: Any) -> CodedMotion:
         """Take the next picture, an av.VideoFrame as it was decoded."""
         cells = -(-frame.height // CELL), -(-frame.width // CELL)
         side = frame.side_data.get("MOTION_VECTORS")
@@ -74,7 +74,7 @@ class MotionLog:
             self._changed_at = np.zeros(changed.shape, np.int32)
             changed = np.ones(changed.shape, bool)
         self._changed_at = np.where(changed, np.int32(self._number), self._changed_at)
-        return Motion(self._changed_at, self._number, self._run)
+        return CodedMotion(self._changed_at, self._number, self._run)
 
 
 def moved(blocks: np.ndarray | None, cells: tuple[int, int]) -> np.ndarray:

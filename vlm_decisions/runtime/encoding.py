@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..frames import Frame, Group
-from ..motion import CELL, Motion, over_patches
+from ..motion import CELL, CodedMotion, over_patches
 from ..reuse import VECTORS, ReuseSettings, ReuseStats
 from ..views import View, ViewError
 from .engine_protocol import EngineLike, ReusingLike
@@ -42,7 +42,7 @@ class Encoding:
         """Measure from now on."""
         self._engine, self._meter, self._reuse = engine, meter, reuse or ReuseSettings()
         self._encoders: dict[tuple, ReusingLike] = {}  # of each place
-        self._motions: dict[tuple, Motion] = {}  # at the first frame of the group before
+        self._motions: dict[tuple, CodedMotion] = {}  # at the first frame of the group before
         self._kept: dict[tuple, deque[tuple[tuple[Frame, Frame], Pooled]]] = {}
         self._alone_s: float | None = None  # seconds of a group by itself, and among others
         self._together_s: float | None = None

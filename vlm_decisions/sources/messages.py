@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..motion import Motion
+from ..motion import CodedMotion
 from .images import FULL_RANGE, compressed_to_rgb, image_to_rgb
 from .packets import CODECS, PacketDecoder, codec_named
 from .pictures import MAX_PIXELS, ImageError
@@ -93,7 +93,7 @@ class PictureReader:
         rgb = convert(msg, max_pixels=self._max_pixels, value_range=self._value_range)
         return [(rgb, stamp_ns)]
 
-    def motion(self, stamp_ns: int) -> Motion | None:
+    def motion(self, stamp_ns: int) -> CodedMotion | None:
         """Return what changed up to a picture of those just read, where that is known."""
         return None if self._decoder is None else self._decoder.motions.get(stamp_ns)
 

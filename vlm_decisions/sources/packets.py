@@ -12,7 +12,7 @@ from typing import Any
 import av
 import numpy as np
 
-from ..motion import Motion, MotionLog
+from ..motion import CodedMotion, MotionLog
 from .bitstream import H264, HEVC, BitstreamError, Framing, H264Reader, HevcReader, annex_b
 from .pictures import MAX_PIXELS, ImageError, check_size
 from .video import reason, rgb_of
@@ -82,7 +82,7 @@ class PacketDecoder:
         h264 only.
         """
         self.codec = codec
-        self.motions: dict[int, Motion] = {}
+        self.motions: dict[int, CodedMotion] = {}
         self._log = MotionLog() if vectors and codec == H264 else None
         self._max_pixels = max_pixels
         self._continuity = Continuity(codec)

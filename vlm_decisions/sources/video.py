@@ -10,7 +10,7 @@ from pathlib import Path
 import av
 import numpy as np
 
-from ..motion import Motion, MotionLog
+from ..motion import CodedMotion, MotionLog
 from .bag_files import BagError, file_kind
 
 FPS = 25.0
@@ -45,7 +45,7 @@ class VideoFile:
         `vectors`: read the motion vectors of H.264 (`motion`: up to the frame returned last).
         """
         self._path, self._vectors = str(path), vectors
-        self.motion: Motion | None = None
+        self.motion: CodedMotion | None = None
         self.ended = False
         self.rewind()
         codec = self._stream.codec_context.name
