@@ -81,6 +81,13 @@ def use_threads(n: int) -> bool:
     return True
 
 
+def use_one_numpy_thread() -> None:
+    """Let NumPy's own OpenBLAS use one thread, where it is not the one that MLX has."""
+    for library in _numpys():
+        if library != ensure().path:
+            _tell(library, 1)
+
+
 def _tell(path: str, n: int) -> bool:
     """Tell one OpenBLAS how many threads to use; whether it could be told."""
     library = ctypes.CDLL(path)

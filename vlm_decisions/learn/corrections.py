@@ -11,7 +11,7 @@ import re
 import threading
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from ..frames import NS
 from ..kinds import KindError, kind_of
 from ..questions import Question
 from ..sources.labels import COLUMNS
-from ..views import address
+from ..views import View, address
 from .looks import Looks, SeenGroup
 
 MAX_CORRECTIONS = 1000
@@ -48,6 +48,7 @@ class ModelId:
     name: str
     fingerprint: str
     pixel_budget: int
+    language: str = ""
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ class Correction:
     model: str
     fingerprint: str
     pixel_budget: int
+    language: str = ""
 
     def __str__(self) -> str:
         """Return it in words."""
@@ -80,15 +82,25 @@ class Correction:
         name = address(self.view, self.question_id)
         return f"number {self.id}: {name} is {self.answer} for {seconds:.2f} s"
 
+    def is_of(self, question: Question) -> bool:
+        """Tell whether it is of what the question asks now."""
+        return ((self.question_id, self.text, self.kind, self.options)
+                == (question.id, question.text, question.kind, question.options))
+
+    def is_by(self, model: ModelId) -> bool:
+        """Tell whether this model looked."""
+        return all(getattr(self, name) == value for name, value in _of_model(model).items()
+                   if name != "model")
+
 
 @dataclass(frozen=True, eq=False)
 class CorrectionLooks:
     """What was kept of a correction's looks, N of them.
 
     `start_ns`, `end_ns`: int64 (N,); `mean`, `max`: pooled vision features, float32 (N, D);
-    `logits`: float32 (N, K), before the question's scale and bias; `depth`: language-model layers
-    used, 0 for a head, int (N,). `picture`: a JPEG of the last one's newest frame, empty if it was
-    too long ago.
+    `logits`: float32 (N, K), before the question's scale and bias and what was learned, NaN where a
+    learned head answered; `depth`: language-model layers used, 0 for a head, int (N,). `picture`: a
+    JPEG of the last one's newest frame, empty if it was too long ago.
     """
 
     start_ns: np.ndarray
@@ -144,7 +156,7 @@ class CorrectionStore:
         start_ns, end_ns = groups[0].t_start_ns, groups[-1].t_end_ns
         with self._lock:
             for other in self.corrections(question.id):
-                if (other.view == view and other.answer != answer and _same(other, question)
+                if (other.view == view and other.answer != answer and other.is_of(question)
                         and other.t_start_ns < end_ns and start_ns < other.t_end_ns):
                     raise CorrectionError(f"contradicts {other}: take that one back first")
             told = ""
@@ -195,7 +207,13 @@ class Corrector:
         self.store, self.looks = store, Looks()
         self.model: ModelId | None = None
 
-    def correct(self, question: Question, views: Sequence[str], answer: str,
+    def model_of(self, view: View | None) -> ModelId | None:
+        """Return which model looks at a view; None before it is loaded, or for no view."""
+        if self.model is None or view is None:
+            return None
+        return replace(self.model, pixel_budget=view.pixel_budget or self.model.pixel_budget)
+
+    def correct(self, question: Question, views: Sequence[View], answer: str,
                 said: Mapping[str, str], start_ns: int = 0, end_ns: int = 0,
                 newest_from_ns: int = 0) -> tuple[Correction, str]:
         """Keep that `answer` is right from `start_ns` to `end_ns`, both 0: at the newest look.
@@ -206,8 +224,8 @@ class Corrector:
         """
         if len(views) != 1:
             raise CorrectionError(f"'{question.id}' is asked of several views, name one: "
-                                  f"{', '.join(views)}")
-        view = views[0]
+                                  f"{', '.join(one.name for one in views)}")
+        view, model = views[0].name, self.model_of(views[0])
         try:
             answer = kind_of(question).canonical(question, answer)
         except KindError as error:
@@ -219,8 +237,7 @@ class Corrector:
                                       "nothing to correct")
         else:
             groups = self._between(question, view, start_ns, end_ns)
-        correction, told = self.store.add(question, view, answer, said.get(view, ""), groups,
-                                          self.model)
+        correction, told = self.store.add(question, view, answer, said.get(view, ""), groups, model)
         looks = f"{len(groups)} look{'' if len(groups) == 1 else 's'}"
         return correction, f"kept {correction}, {looks}{told}"
 
@@ -268,15 +285,9 @@ def export_labels(store: CorrectionStore, folder: Path, question_ids: Iterable[s
     return counts
 
 
-def _same(correction: Correction, question: Question) -> bool:
-    """Tell whether a correction is of what the question asks now."""
-    return ((correction.text, correction.kind, correction.options)
-            == (question.text, question.kind, question.options))
-
-
 def _of_model(model: ModelId) -> dict[str, Any]:
     return {"model": model.name, "fingerprint": model.fingerprint,
-            "pixel_budget": model.pixel_budget}
+            "pixel_budget": model.pixel_budget, "language": model.language}
 
 
 def _spread(groups: Sequence[SeenGroup]) -> Sequence[SeenGroup]:

@@ -1,4 +1,4 @@
-"""The services of corrections: correct, list, take back."""
+"""The services of corrections: correct, list, take back, and take back what was learned."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Any, Protocol
 
 from rclpy.node import Node
 
-from vlm_decisions.srv import Correct, ListCorrections, UndoCorrection
+from vlm_decisions.srv import Correct, ListCorrections, UndoCorrection, UndoLearning
 
 from ..learn.corrections import Correction, CorrectionError
 from ..questions import QuestionError
+from ..runtime.learned import LearnedError
 from .convert import correction_to_msg, time_to_ns
 from .services import Refused
 
@@ -18,7 +19,7 @@ from .services import Refused
 class CorrectionBackend(Protocol):
     """What the services need of the node.
 
-    Each may raise Refused, QuestionError, CorrectionError or OSError.
+    Each may raise Refused, QuestionError, CorrectionError, LearnedError or OSError.
     """
 
     def correct(self, question_id: str, view: str, answer: str, start_ns: int, end_ns: int
@@ -31,6 +32,9 @@ class CorrectionBackend(Protocol):
     def undo_correction(self, number: int) -> Correction:
         """Take a correction back, the newest for 0."""
 
+    def undo_learning(self, question_id: str, view: str) -> str:
+        """Answer as before anything was learned; return what was done."""
+
 
 class CorrectionServices:
     """Offers the services of a node."""
@@ -40,6 +44,7 @@ class CorrectionServices:
         node.create_service(Correct, "~/correct", self._correct)
         node.create_service(ListCorrections, "~/list_corrections", self._list)
         node.create_service(UndoCorrection, "~/undo_correction", self._undo)
+        node.create_service(UndoLearning, "~/undo_learning", self._undo_learning)
 
     def _correct(self, request: Any, response: Any) -> Any:
         def act() -> str:
@@ -61,11 +66,15 @@ class CorrectionServices:
         return _reply(response,
                       lambda: f"took back {self._backend.undo_correction(request.id)}")
 
+    def _undo_learning(self, request: Any, response: Any) -> Any:
+        return _reply(response,
+                      lambda: self._backend.undo_learning(request.question_id, request.view))
+
 
 def _reply(response: Any, act: Callable[[], str]) -> Any:
     try:
         response.message = act()
         response.success = True
-    except (QuestionError, CorrectionError, Refused, OSError) as error:
+    except (QuestionError, CorrectionError, LearnedError, Refused, OSError) as error:
         response.success, response.message = False, str(error)
     return response

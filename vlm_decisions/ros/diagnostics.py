@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
 
@@ -68,7 +69,8 @@ class NodeState:
     pictures are marked with, or empty. ``runtime``: its snapshot, None while not configured.
     ``wanted_hz``: rate by question (``view/question`` where views have names). ``clock_ns``: the
     clock, 0 where ``use_sim_time`` is set and nobody publishes ``/clock``. ``engine``: what the
-    engine says of itself (device, dtype). ``views``: by name.
+    engine says of itself (device, dtype). ``learning``: see Learner.state; empty where nothing is
+    learned. ``views``: by name.
     """
 
     state: str
@@ -78,6 +80,7 @@ class NodeState:
     runtime: RuntimeStats | None = None
     wanted_hz: Mapping[str, float] = field(default_factory=dict)
     engine: Mapping[str, str] = field(default_factory=dict)
+    learning: Mapping[str, Any] = field(default_factory=dict)
     views: Mapping[str, SeenView] = field(default_factory=dict)
 
     @property
@@ -273,6 +276,10 @@ class Diagnostics:
             if self._low[question_id] > 5:
                 slow.append(question_id)
         self._low = {name: n for name, n in self._low.items() if name in now.wanted_hz}
+        values |= {f"learned, {name}": str(one) for name, one in now.runtime.learned.items()}
+        values |= {f"not learned, {name}": why
+                   for what in ("waiting", "refused")
+                   for name, why in now.learning.get(what, {}).items()}
         count = len(now.wanted_hz)
         level, message = OK, f"{count} question{'' if count == 1 else 's'}"
         if now.runtime.overload:

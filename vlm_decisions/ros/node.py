@@ -25,6 +25,10 @@ Publishes:
   last 1.
 - ``~/evidence`` (std_msgs/String): the path of each entry of ``evidence_dir`` once it is written:
   what a change of an answer, or an event, rests on; transient local, last 1.
+- ``~/learned`` (std_msgs/String): what was learned from corrections, as JSON: ``learned`` (by
+  question and view, from how many spans, log loss and accuracy before and after on held-out ones),
+  ``waiting`` (why nothing is in use yet), ``refused`` (files of ``learn_dir`` that are not used);
+  transient local, last 1.
 - ``~/overlay`` (sensor_msgs/Image, rgb8): the newest image with the answers drawn on it (of several
   views: all side by side); drawn only while subscribed.
 - With several views, for each: ``~/<view>/decisions``, ``~/<view>/decisions/<question id>`` in
@@ -41,6 +45,7 @@ Services, each replying ``success`` and a ``message`` that says what was wrong o
 - ``~/add_view``, ``~/remove_view``
 - ``~/correct``, ``~/list_corrections``, ``~/undo_correction``: what the right answer is, or was for
   a while; kept in ``learn_dir`` with what the model saw and read there
+- ``~/undo_learning``: answer a question as before anything was learned of it
 
 Action:
 
@@ -52,7 +57,8 @@ Parameters read when the node configures (``ros2 param describe`` tells units an
 ``stamp_source``, ``mode``, ``sample_hz`` (Hz), ``window_groups``, ``queue_groups``, ``max_age_s``
 (s), ``scene_change``, ``tier2_budget_s`` (s), ``pixel_budget`` (pixels), ``dtype``, ``self_check``,
 ``outer_vision_tokens``, ``max_image_pixels`` (pixels), ``min_image_value``, ``max_image_value``,
-``load_timeout_s`` (s), ``overlay_hz`` (Hz), ``learn_dir``, ``learn_keep``, ``evidence_dir``,
+``load_timeout_s`` (s), ``overlay_hz`` (Hz), ``learn_dir``, ``learn``, ``learn_keep``,
+``evidence_dir``,
 ``evidence_max_mb`` (MB), ``clip_before_s`` (s), ``clip_after_s`` (s), ``log_file``,
 ``log_max_mb`` (MB), ``log_keep``, ``questions_save_file``, ``save_dir``; at start only:
 ``autostart``.
@@ -354,6 +360,10 @@ class DecisionNode(ParameterRules, LifecycleNode):
         """Take a correction back, the newest for 0."""
         return self._need().undo_correction(number)
 
+    def undo_learning(self, question_id: str, view: str) -> str:
+        """Answer as before anything was learned; return what was done."""
+        return self._need().undo_learning(question_id, view)
+
     def watched(self) -> tuple[Sequence[Question], Sequence[View]]:
         """Return the questions that are answered now, and the views."""
         session = self._need_active()
@@ -427,7 +437,7 @@ class DecisionNode(ParameterRules, LifecycleNode):
             wanted_hz={address(view.name, one.id): one.rate_hz
                        for view in session.runtime.views()
                        for one in session.questions() if one.is_of(view.name)},
-            engine=session.engine,
+            engine=session.engine, learning=session.learning(),
             views={view.name: self._seen(view, runtime.views[view.name])
                    for view in session.runtime.views() if view.name in runtime.views})
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,7 @@ class Outlets:
         self._events = node.create_publisher(EventMsg, "~/events", latched(HISTORY))
         self._questions = node.create_publisher(QuestionArray, "~/questions", latched(1))
         self._overlay = node.create_publisher(Image, "~/overlay", 2)
+        self._learned = node.create_publisher(String, "~/learned", latched(1))
         self._evidence = node.create_publisher(String, "~/evidence", latched(1))
         self._statistics = node.create_publisher(String, "~/statistics", latched(1))
         self._views: dict[str, ViewOutlets] = {}
@@ -116,6 +118,10 @@ class Outlets:
     def evidence(self, path: Path) -> None:
         """Publish where evidence was written, from any thread."""
         self._publish(self._evidence, String(data=str(path)))
+
+    def learned(self, state: Mapping[str, Any]) -> None:
+        """Publish what was learned, as JSON, from any thread."""
+        self._publish(self._learned, String(data=json.dumps(state, ensure_ascii=False)))
 
     def _publish(self, publisher: Publisher, msg: Any) -> None:
         try:

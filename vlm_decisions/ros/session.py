@@ -18,11 +18,13 @@ from ..events import EventBook
 from ..files import resources
 from ..frames import NS
 from ..learn.corrections import Correction, CorrectionError, CorrectionStore, Corrector, ModelId
+from ..learn.learner import Learner
 from ..questions import Question, QuestionBook, QuestionError
 from ..reuse import VECTORS, measured_text
 from ..runtime import NotReadyError, Runtime
 from ..runtime.engine_protocol import EngineLike
 from ..runtime.evidence_files import EvidenceRecorder, EvidenceSettings, check_clips
+from ..runtime.heads import language_of
 from ..runtime.health import HEALTH_IDS
 from ..runtime.log import DecisionLog
 from ..runtime.scheduler import Cost
@@ -81,6 +83,7 @@ class Session:
             if book.events:
                 self.runtime.listen(self._follow_events)
             self.corrector: Corrector | None = None
+            self._learner: Learner | None = None
             if values["learn_dir"]:
                 folder = Path(values["learn_dir"]).expanduser()
                 store = CorrectionStore(folder, values["learn_keep"])
@@ -88,6 +91,11 @@ class Session:
                     node.get_logger().warning(reason)
                 self.corrector = Corrector(store)
                 self.runtime.watch(self.corrector.looks.take)
+                if values["learn"] == "on":
+                    self._learner = Learner(
+                        self.corrector, self.runtime, node.get_logger().info,
+                        node.get_logger().warning,
+                        lambda: outlets.learned(self.learning()))
             if values["log_file"]:
                 self._log = DecisionLog(values["log_file"], keep=values["log_keep"],
                                         max_bytes=round(values["log_max_mb"] * 1e6))
@@ -126,6 +134,8 @@ class Session:
             try:
                 self.runtime.wait_ready(0.1)
                 self._tell_speed()
+                if self._learner is not None:
+                    self._learner.start()
                 return
             except NotReadyError as error:
                 if cancelled():
@@ -141,6 +151,8 @@ class Session:
 
     def close(self, timeout_s: float) -> None:
         """End the runtime and take back what it offered; waits for the group in work."""
+        if self._learner is not None:
+            self._learner.close()
         if not self.runtime.stop(timeout_s):
             self._node.get_logger().warning(f"the model did not stop within {timeout_s:g} s")
         for question in self.questions():
@@ -260,16 +272,20 @@ class Session:
                 ) -> tuple[Correction, str]:
         """Keep what is right; return it and what to say. Raises ValueErrors and Refused."""
         corrector, question = self._taught(), self.find(question_id)
-        views = [one.name for one in self._views_of(question)]
-        if view and view not in views:
+        views = self._views_of(question)
+        names = [one.name for one in views]
+        if view and view not in names:
             raise CorrectionError(f"'{question_id}' is not asked of a view '{view}' (it is of: "
-                                  f"{', '.join(filter(None, views)) or 'the only one'})")
-        views = [view] if view else views
-        latest = {name: self._outlets.latest(name).get(question_id) for name in views}
+                                  f"{', '.join(filter(None, names)) or 'the only one'})")
+        views = [one for one in views if view in ("", one.name)]
+        latest = {one.name: self._outlets.latest(one.name).get(question_id) for one in views}
         said = {name: one.answer for name, one in latest.items() if one is not None}
-        return corrector.correct(
+        correction, told = corrector.correct(
             question, views, answer, said, start_ns, end_ns,
             newest_from_ns=self._now_ns() - round(self.runtime.settings.max_age_s * NS))
+        if self._learner is not None:
+            self._learner.consider(correction)
+        return correction, told
 
     def corrections(self, question_id: str, view: str) -> list[Correction]:
         """Return what was corrected. Raises Refused."""
@@ -277,7 +293,27 @@ class Session:
 
     def undo_correction(self, number: int) -> Correction:
         """Take a correction back, the newest for 0. Raises CorrectionError and Refused."""
-        return self._taught().store.remove(number)
+        gone = self._taught().store.remove(number)
+        if self._learner is not None:
+            self._learner.consider(gone)
+        return gone
+
+    def undo_learning(self, question_id: str, view: str) -> str:
+        """Answer as before anything was learned; return what was done.
+
+        Raises QuestionError, LearnedError, Refused and OSError.
+        """
+        self._taught()
+        if self._learner is None:
+            raise Refused("nothing is learned: set the parameter learn to on")
+        views = [one.name for one in self._views_of(self.find(question_id))]
+        if not view and len(views) == 1:
+            view = views[0]
+        return self._learner.undo(question_id, view)
+
+    def learning(self) -> dict[str, Any]:
+        """Return what is learned, for JSON (see Learner.state); empty where nothing is."""
+        return self._learner.state() if self._learner is not None else {}
 
     def _taught(self) -> Corrector:
         if self.corrector is None:
@@ -326,7 +362,8 @@ class Session:
         told = {name: getattr(engine, name, None) for name in ("device", "dtype", "checked")}
         self.engine = {name: str(value) for name, value in told.items() if value is not None}
         if self.corrector is not None:
-            self.corrector.model = ModelId(engine.name, engine.fingerprint, engine.pixel_budget)
+            self.corrector.model = ModelId(engine.name, engine.fingerprint, engine.pixel_budget,
+                                           language_of(engine))
         if self._reuse.on:
             measured = getattr(engine, "reuse_measured", None)
             self.engine["reuse"] = measured_text(measured, self._reuse)

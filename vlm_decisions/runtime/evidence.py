@@ -33,7 +33,8 @@ class Result:
 
     `probabilities`: as the question's kind has them, calibrated, finite, in [0, 1]; empty where
     there are none. `status`: of decision.STATUSES, where there are none. `logits`: what they were
-    made of, flat: (yes, no), one for each option, or (yes, no) of each label; of a head (logit, 0).
+    made of, before the question's calibration and what was learned, flat: (yes, no), one for each
+    option, or (yes, no) of each label; of a head (logit, 0), NaN where it was learned.
     """
 
     question: Question

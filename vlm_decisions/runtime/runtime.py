@@ -23,12 +23,13 @@ from ..frames import Frame
 from ..kinds import in_view, question_of
 from ..questions import WINDOW, Question, QuestionBook, QuestionError
 from ..reuse import ReuseStats
-from ..views import View, ViewError
+from ..views import View, ViewError, address
 from .encoding import Encoding
 from .engine_protocol import EngineLike
 from .evidence import Look, Result
 from .heads import Head, language_of, load_heads
 from .intake import Intake
+from .learned import Learned, LearnedError
 from .one_off import OneOffs
 from .scheduler import Cost
 from .settings import RuntimeSettings
@@ -334,6 +335,7 @@ class Runtime:
                 view.scheduler.forget(question_id)
                 view.contradictions.forget(question_id)
                 view.gate.removed(question_id)
+                self._unlearn(view, question_id)
         return question
 
     def replace_question(self, question_id: str, **changes: Any) -> Question:
@@ -376,6 +378,7 @@ class Runtime:
         for view in self._views:
             view.scheduler.forget(question_id)
             view.gate.added(question_id, self._clock_ns())
+            self._unlearn(view, question_id)
         self._book_changed()
 
     def _check(self, question: Question) -> None:
@@ -400,6 +403,46 @@ class Runtime:
                 others = [one for one in view.questions if one.id != question.id]
                 return view.processor.costs([*others, question])[question.id]
         return None
+
+    # -- what was learned ------------------------------------------------------------------------
+
+    def learn(self, learned: Learned) -> None:
+        """Answer a question at a view with what was learned, from the next group on.
+
+        Raises QuestionError, ViewError or LearnedError where it is not of this question, view and
+        model, and RuntimeError before the model is loaded.
+        """
+        with self._lock:
+            engine = self._engine
+            if engine is None:
+                raise RuntimeError("the model is not loaded")
+            question, view = self._book.get(learned.question_id), self._named(learned.view)
+            if view is None or not question.is_of(view.name):
+                raise ViewError(f"'{question.id}' is not asked of a view '{learned.view}'")
+            learned.check(question, engine.fingerprint,
+                          view.view.pixel_budget or engine.pixel_budget, language_of(engine))
+            view.learned = {**view.learned, question.id: learned}
+
+    def unlearn(self, question_id: str, view_name: str) -> Learned:
+        """Answer as before anything was learned; return what was. Raises LearnedError."""
+        with self._lock:
+            view = self._named(view_name)
+            if view is None or question_id not in view.learned:
+                there = ", ".join(address(*one.key) for one in self.learned())
+                raise LearnedError(f"nothing was learned of '{address(view_name, question_id)}' "
+                                   f"(there is: {there or 'nothing'})")
+            return self._unlearn(view, question_id)
+
+    def learned(self) -> list[Learned]:
+        """Return what was learned and is in use."""
+        with self._lock:
+            return [one for view in self._views for one in view.learned.values()]
+
+    def _unlearn(self, view: ViewState, question_id: str) -> Learned | None:
+        gone = view.learned.get(question_id)
+        if gone is not None:
+            view.learned = {name: one for name, one in view.learned.items() if name != question_id}
+        return gone
 
     # -- one-off questions -----------------------------------------------------------------------
 
@@ -831,6 +874,7 @@ class Runtime:
             model=self._model,
             heads=tuple(head.name for head in self._heads.get(None, ())),
             heads_refused=dict(self._heads_refused),
+            learned={address(*one.key): one for one in self.learned()},
             reuse=encoding.reuse if encoding else self._reused,
             batch_gain=encoding.batch_gain if encoding else 1.0,
         )

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..reuse import ReuseStats
 from ..views import address
+from .learned import Learned
 from .scheduler import Cost
 
 #: Latencies and ages are summarised over the last so many values.
@@ -87,6 +88,7 @@ class RuntimeStats:
     - `costs`: tokens and milliseconds by question, 0 where a head answers it; `overload`: what is
       too dear where rates had to be lowered within the last seconds, or empty.
     - `heads`: names of those in use; `heads_refused`: file to reason. `model`: empty until loaded.
+    - `learned`: what was learned of questions and is in use.
     - `views`: the same of each view by name. `batch_gain`: how many times as fast a group is
       encoded among others of other views as by itself.
 
@@ -125,6 +127,7 @@ class RuntimeStats:
     costs: dict[str, Cost] = field(default_factory=dict)
     heads: tuple[str, ...] = ()
     heads_refused: dict[str, str] = field(default_factory=dict)
+    learned: dict[str, Learned] = field(default_factory=dict)
     views: dict[str, ViewStats] = field(default_factory=dict)
     batch_gain: float = 1.0
 

@@ -44,6 +44,7 @@ class System:
     - `costs`: by question, its tokens and the milliseconds of an asking (0 tokens: a head answers);
       `overload`: what is too dear where not all rates hold, or empty.
     - `rates_hz`: achieved rate by question. `memory_mb`: of the process.
+    - `learned`: what was learned of a question and is in use, by question (see Learned.summary).
     - `condition`: why no question can be answered now, or empty. `last_error`: newest message.
     - `max_age_s`: an answer older than that is stale. `statuses`: the lines of diagnostics.
     - `views`: where there are several, by name: `topic` of the images, and `condition` (why none of
@@ -71,6 +72,7 @@ class System:
     rates_hz: Mapping[str, float] = field(default_factory=dict)
     costs: Mapping[str, tuple[int, float]] = field(default_factory=dict)
     overload: str = ""
+    learned: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     memory_mb: float = math.nan
     condition: str = ""
     last_error: str = ""
@@ -94,6 +96,7 @@ class System:
             "costs": {name: (cost.tokens, cost.ms) for name, cost in stats.costs.items()},
             "overload": stats.overload, "group_ms": 2e3 / settings.fps,
             "rates_hz": dict(stats.rates_hz),
+            "learned": {name: one.summary() for name, one in stats.learned.items()},
             "condition": stats.condition, "last_error": stats.last_error,
             "max_age_s": settings.max_age_s,
             "statuses": (Status("image", 1, stats.mixture),) if stats.mixture else (), **more})
@@ -109,6 +112,7 @@ class System:
         for name in ("counts", "dropped", "breaks"):
             values[name] = dict(values[name])
         values["rates_hz"] = {name: finite(hz) for name, hz in self.rates_hz.items()}
+        values["learned"] = {name: dict(one) for name, one in self.learned.items()}
         values["views"] = {name: dict(view) for name, view in self.views.items()}
         values["statuses"] = [dict(status.__dict__) for status in self.statuses]
         return values
@@ -153,6 +157,7 @@ _READ = {
     "costs": _by_name(lambda pair: (int(pair[0]), _number(pair[1]))),
     "counts": _by_name(int), "dropped": _by_name(int), "breaks": _by_name(int),
     "rates_hz": _by_name(_number), "views": _by_name(_by_name(str)),
+    "learned": _by_name(dict),
     "tick_ms": _by_name(lambda pair: Percentiles(_number(pair[0]), _number(pair[1]), 0)),
     "age_ms": _by_name(lambda pair: Percentiles(_number(pair[0]), _number(pair[1]), 0)),
     "statuses": lambda lines: tuple(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -27,6 +27,7 @@ from .heads import (
     deciding_head,
     query_with,
 )
+from .learned import LEARNED, Learned, LearnedError, shipped_logit
 from .scheduler import Cost, CostModel
 from .settings import RuntimeSettings
 from .smoothing import checked, probabilities_of
@@ -116,6 +117,7 @@ class Processor:
         self._must_reset = False  # the stream's groups are of another window
         self._must_start_over = False  # its state may be spoilt
         self._faulty: set[Question] = set()  # failed when last asked: kept out of the batch
+        self._learned: Mapping[str, Learned] = {}
         self.asks_model = False  # a question stands that the language model answers
         self.overloaded = False  # not all that was due could be asked in time
 
@@ -124,6 +126,12 @@ class Processor:
         """Stamp of the newest frame that can be asked about, None before the first."""
         window = self._window()
         return window[-1].t_end_ns if window else None
+
+    def use(self, learned: Mapping[str, Learned]) -> None:
+        """Answer from now on with what was learned of these questions, by id."""
+        if learned is not self._learned:
+            self._learned = learned
+            self._answers.clear()  # they are of before
 
     def restart(self) -> None:
         """Begin a new window: what comes next is not contiguous with what was."""
@@ -227,10 +235,10 @@ class Processor:
             for question in due:
                 try:
                     head = self._head(question)
-                    if head and len(window) >= head.min_groups:
+                    if isinstance(head, Learned) or head and len(window) >= head.min_groups:
                         results.append(self._predict(head, question, window))
                         self._faulty.discard(question)
-                except HeadError as error:
+                except (HeadError, LearnedError) as error:
                     faults += self._fault(question, _text(error))
                     results.append(self._nothing(encoded, question, TIER_HEADS, _text(error)))
         return Work(tuple(results), tuple(faults))
@@ -410,8 +418,18 @@ class Processor:
         reuse = self._settings.reuse
         return reuse.on and reuse.skip_still and self._shown > SHOWN_AGAIN
 
-    def _head(self, question: Question) -> Head | None:
-        """Return the head that answers, None where the language model does. Raises HeadError."""
+    def _learned_of(self, question: Question) -> Learned | None:
+        learned = self._learned.get(question.id)
+        return learned if learned is not None and learned.is_of(question) else None
+
+    def _head(self, question: Question) -> Head | Learned | None:
+        """Return the head that answers, None where the language model does. Raises HeadError.
+
+        One that was learned comes before those that were loaded.
+        """
+        learned = self._learned_of(question)
+        if learned is not None and learned.is_head:
+            return learned
         head = answering_head(question, self._heads)
         if head is None and question.tier == "heads":
             raise HeadError(self._no_head(question))
@@ -436,20 +454,25 @@ class Processor:
         return jump
 
     def _predict(
-        self, head: Head, question: Question, window: Sequence[TimedGroup | Encoded]
+        self, head: Head | Learned, question: Question, window: Sequence[TimedGroup | Encoded]
     ) -> Result:
-        window = window[-head.window_groups :]
+        """Return what a head says. Raises HeadError or LearnedError."""
+        window = window[-1 if isinstance(head, Learned) else -head.window_groups :]
         features = [one.features if isinstance(one, Encoded) else one.group for one in window]
-        logit = head.logit(features)  # it has a temperature: scale, bias are not for it
+        if isinstance(head, Learned):
+            z, learned, name = math.nan, head, head.question_id
+        else:  # it has a temperature: scale, bias are not for it
+            z, learned, name = head.logit(features), self._learned_of(question), head.name
+        logit = z if learned is None else learned.logit_of(z, features[-1])
         p_yes = sigmoid(logit)
         evidence = Evidence(
             tier=TIER_HEADS,
             t_start_ns=window[0].t_start_ns,
             t_end_ns=window[-1].t_end_ns,
             frame_id=self._frame_id,
-            model=self._named(f"{self._engine.name}/{head.name}", features),
+            model=self._named(f"{self._engine.name}/{name}{LEARNED if learned else ''}", features),
         )
-        return Result(question, evidence, (p_yes, 1.0 - p_yes), logits=(float(logit), 0.0))
+        return Result(question, evidence, (p_yes, 1.0 - p_yes), logits=(float(z), 0.0))
 
     # -- language model --------------------------------------------------------------------------
 
@@ -596,6 +619,8 @@ class Processor:
         `history`: what it was asked about, if not the stream; `mark` comes behind the model's name.
         """
         history = history or self._stream.history
+        learned = self._learned_of(question)
+        mark += LEARNED if learned else ""
         evidence = Evidence(
             tier=TIER_VLM,
             t_start_ns=history[0].t_start_ns,
@@ -607,6 +632,10 @@ class Processor:
         )
         try:
             probabilities = probabilities_of(question, readout)
+            if learned is not None:
+                z = shipped_logit(question, np.ravel(readout.logits), int(readout.depth))
+                p_yes = sigmoid(learned.logit_of(z, history[-1].group))
+                probabilities = (p_yes, 1.0 - p_yes)
         except (TypeError, ValueError) as error:
             return Result(question, evidence, reason=f"the model's output is not valid: {error}")
         if not all(map(math.isfinite, probabilities)):
@@ -652,6 +681,9 @@ class Processor:
 
     def is_models(self, question: Question) -> bool:
         """Tell whether the language model answers a question."""
+        learned = self._learned_of(question)
+        if learned is not None and learned.is_head:
+            return False
         return question.tier != "heads" and answering_head(question, self._heads) is None
 
 

@@ -20,6 +20,7 @@ from .engine_protocol import EngineLike
 from .gate import Gate
 from .heads import Head, Pooled
 from .intake import Intake
+from .learned import Learned
 from .scheduler import Cost, Scheduler
 from .settings import RuntimeSettings
 from .statistics import Meter, ViewStats
@@ -61,8 +62,9 @@ class ViewState:
     `fault`: why the engine could not open it, empty while that is not so.
     `turn`: the group that has been taken and not been asked about yet. `passed_over`: groups that
     wait were not taken, since there was no time. `questions`: those standing that are asked of it.
-    The gate and the questions are guarded by the owner's lock; the rest but the queue belongs to
-    the engine's thread.
+    `learned`: what was learned of them here, by id; it counts from the next group on, and is
+    replaced as a whole. The gate, the questions and what was learned are guarded by the owner's
+    lock; the rest but the queue belongs to the engine's thread.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class ViewState:
         self.contradictions = Contradictions()
         self.scheduler = Scheduler(self.settings.tolerance_s)
         self.questions: tuple[Question, ...] = ()
+        self.learned: Mapping[str, Learned] = {}
         self.processor: Processor | None = None
         self.fault = ""
         self.turn: Turn | None = None
@@ -118,6 +121,7 @@ class ViewState:
         if group is None:
             return False
         self._taken_s = began_s
+        self.processor.use(self.learned)
         self._before, self._size = self._size, group.frames[-1].size
         self.turn = Turn(group, generation, backlog, began_s, model_s, self.questions)
         if generation != self.generation:

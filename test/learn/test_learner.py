@@ -1,0 +1,308 @@
+"""Learning while it runs: from corrections to answers, and back."""
+
+import json
+import os
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from fakes import START_NS, Bench, FakeEngine, person_head
+from waiting import wait_for
+
+from vlm_decisions.decision import TIER_HEADS, TIER_VLM
+from vlm_decisions.frames import NS
+from vlm_decisions.learn.corrections import CorrectionStore, Corrector, ModelId
+from vlm_decisions.learn.learner import NICENESS, Learner
+from vlm_decisions.questions import Question
+from vlm_decisions.runtime.heads import Head, write_head
+from vlm_decisions.runtime.learned import LearnedError, read_learned, write_learned
+
+LAMP = """
+questions:
+  - {id: lamp, text: "Is the lamp on?", ema: 1.0}
+  - {id: person, text: "Is there a person?", ema: 1.0}
+"""
+SPAN_S = 1.0
+
+
+def unsure(text, vision):
+    """Say rather no of everything, the more so the less red there is; red is what a lamp makes."""
+    return 0.05 + 0.0015 * float(vision.mean[0]) if "lamp" in text else 0.9
+
+
+class Taught:
+    """A runtime on simulated time with a learner, whose camera shows a lamp that is on or off."""
+
+    def __init__(self, folder, questions=LAMP, engine=None, **settings):
+        self.bench = Bench(questions, engine or FakeEngine(answer=unsure), **settings)
+        self.told, self.complaints, self.changes = [], [], []
+        self.store = CorrectionStore(folder)
+        self.corrector = Corrector(self.store)
+        fake = self.bench.engine
+        self.corrector.model = ModelId(fake.name, fake.fingerprint, fake.pixel_budget)
+        self.bench.runtime.watch(self.corrector.looks.take)
+        self.learner = Learner(self.corrector, self.bench.runtime, self.told.append,
+                               self.complaints.append, lambda: self.changes.append(1))
+        self.now_s = 0.0
+        self.show(False)
+        self.learner.start()
+
+    def show(self, on, seconds=SPAN_S):
+        """Let the camera see the lamp on or off for a while; return when."""
+        self.bench.camera.shade = np.array([60.0 if on else 0.0, 0.0, 0.0])
+        start_s, self.now_s = self.now_s, self.now_s + seconds
+        self.bench.film(start_s, self.now_s)
+        self.bench.run(self.now_s)
+        return START_NS + round(start_s * NS), START_NS + round(self.now_s * NS)
+
+    def correct(self, answer, span, question_id="lamp", view=""):
+        question = next(q for q in self.bench.runtime.questions() if q.id == question_id)
+        views = [one for one in self.bench.runtime.views() if one.name == view]
+        correction, _ = self.corrector.correct(question, views, answer, {}, *span)
+        self.learner.consider(correction)
+        assert self.learner.wait_idle(60)
+        return correction
+
+    def teach(self, times=6, flip=False):
+        for k in range(2 * times):
+            on = bool(k % 2)
+            self.correct("yes" if on != flip else "no", self.show(on))
+
+    def newest(self, question_id="lamp"):
+        return self.bench.of(question_id)[-1]
+
+    def close(self):
+        self.learner.close()
+
+
+@pytest.fixture
+def taught(tmp_path):
+    made = Taught(tmp_path / "learn")
+    yield made
+    made.close()
+
+
+def test_corrections_become_answers_while_it_runs_and_are_marked(taught):
+    taught.show(True)
+    assert taught.newest().answer == "no" and taught.newest().model == "fake"
+    taught.teach()
+    assert not taught.complaints, taught.complaints
+    learned = taught.bench.runtime.learned()[0]
+    assert str(learned).startswith(f"learned on this camera, from {learned.spans} spans")
+    assert learned.after.log_loss < learned.before.log_loss and learned.spans <= 12
+    for on, answer in ((True, "yes"), (False, "no"), (True, "yes")):
+        taught.show(on)
+        assert taught.newest().answer == answer
+    assert taught.newest().model.endswith("+learned")
+    assert taught.newest("person").model == "fake"
+    stats = taught.bench.runtime.stats()
+    assert list(stats.learned) == ["lamp"]
+    state = json.loads(json.dumps(taught.learner.state()))
+    assert state["learned"][0]["question"] == "lamp" and not state["waiting"]
+
+
+def test_undoing_the_learning_brings_the_old_answers_back_until_the_next_correction(taught):
+    taught.teach()
+    taught.show(True)
+    assert taught.newest().answer == "yes"
+    said = taught.learner.undo("lamp", "")
+    assert "as before it was learned on this camera" in said
+    taught.show(True)
+    assert taught.newest().answer == "no" and taught.newest().model == "fake"
+    assert taught.learner.state()["waiting"]["lamp"].startswith("taken back")
+    assert not list(taught.store.folder.glob("learned-*"))
+    with pytest.raises(LearnedError, match="nothing was learned of 'lamp'"):
+        taught.learner.undo("lamp", "")
+    taught.correct("yes", taught.show(True))
+    assert taught.bench.runtime.learned()
+
+
+def test_a_correction_taken_back_is_unlearned(taught):
+    taught.teach()
+    assert taught.bench.runtime.learned()
+    for _ in range(5):
+        taught.learner.consider(taught.store.remove())
+        assert taught.learner.wait_idle(60)
+    assert not taught.bench.runtime.learned() and "4 of each" in str(taught.learner.state())
+    assert any("is answered as before" in one for one in taught.told)
+    assert not list(taught.store.folder.glob("learned-*"))
+
+
+def test_labels_that_say_nothing_are_refused_and_the_reason_is_told(taught):
+    rng = np.random.default_rng(3)
+    for k in range(12):
+        taught.correct("yes" if rng.random() < 0.5 else "no", taught.show(bool(k % 2)))
+        taught.now_s += 1.0
+    assert not taught.bench.runtime.learned()
+    assert taught.learner.state()["waiting"]["lamp"]
+
+
+def test_what_was_learned_lasts_and_another_model_refuses_it_by_name(tmp_path, taught):
+    taught.teach()
+    taught.close()
+    again = Taught(tmp_path / "learn")
+    again.show(True)
+    assert again.newest().answer == "yes" and again.newest().model.endswith("+learned")
+    assert any("learned on this camera" in one for one in again.told)
+    again.close()
+    other = Taught(tmp_path / "learn", engine=FakeEngine(answer=unsure, fingerprint="beef"))
+    other.show(True)
+    assert other.newest().answer == "no" and not other.bench.runtime.learned()
+    assert "f00d" in other.complaints[0] and "beef" in other.complaints[0]
+    assert "f00d" in other.learner.state()["refused"]["learned-lamp.npz"]
+    # Its corrections are another model's, too.
+    other.correct("yes", other.show(True))
+    assert "12 corrections are of another model" in other.learner.state()["waiting"]["lamp"]
+    other.close()
+    assert (tmp_path / "learn" / "learned-lamp.npz").exists()
+
+
+@pytest.mark.parametrize("spoil", ("empty", "text", "of_another", "not_finite", "fields"))
+def test_bad_files_are_named_and_it_goes_on(tmp_path, taught, spoil):
+    taught.teach()
+    taught.close()
+    path = taught.store.folder / "learned-lamp.npz"
+    learned = read_learned(path)
+    if spoil in ("empty", "text"):
+        path.write_bytes(b"" if spoil == "empty" else b"learned")
+    elif spoil == "of_another":
+        write_learned(path, replace(learned, question_id="person", text="Is there a person?"))
+    else:
+        with np.load(path) as arrays:
+            header, weight = json.loads(str(arrays["header"])), arrays["weight"]
+        header["bias"] = float("inf") if spoil == "not_finite" else "much"
+        np.savez(path, header=np.array(json.dumps(header)), weight=weight)
+    again = Taught(tmp_path / "learn")
+    assert len(again.complaints) == 1 and "learned-lamp.npz" in again.complaints[0]
+    again.show(True)
+    assert again.newest().answer == "no"
+    again.correct("yes", again.show(True))  # it goes on, and learns anew
+    assert again.bench.runtime.learned()
+    again.close()
+
+
+def test_a_question_that_asks_something_else_is_answered_without(taught):
+    taught.teach()
+    taught.bench.runtime.replace_question("lamp", rate_hz=2.0)
+    assert taught.bench.runtime.learned()
+    taught.bench.runtime.replace_question("lamp", text="Is the lamp off?")
+    assert not taught.bench.runtime.learned()
+    taught.correct("no", taught.show(True))
+    assert "0 spans say yes and 1 no" in taught.learner.state()["waiting"]["lamp"]
+
+
+def test_each_view_learns_for_itself(tmp_path):
+    book = """
+views:
+  left: {image: /camera, region: [0, 0, 0.5, 1]}
+  right: {image: /camera, region: [0.5, 0, 1, 1]}
+questions:
+  - {id: lamp, text: "Is the lamp on?", ema: 1.0}
+"""
+    made = Taught(tmp_path / "learn", book)
+    for k in range(12):
+        on = bool(k % 2)
+        made.correct("yes" if on else "no", made.show(on), view="right")
+    made.show(True)
+    last = {one.view: one for one in made.bench.of("lamp")}
+    assert (last["left"].answer, last["right"].answer) == ("no", "yes")
+    assert not last["left"].model.endswith("+learned")
+    assert list(made.bench.runtime.stats().learned) == ["right/lamp"]
+    assert (made.store.folder / "learned-right-lamp.npz").exists()
+    made.close()
+
+
+def test_what_the_model_cannot_tell_becomes_a_head_and_asks_the_model_no_more(tmp_path):
+    made = Taught(tmp_path / "learn", engine=FakeEngine(answer=lambda text, vision: 0.2))
+    made.teach()
+    assert made.bench.runtime.learned()[0].is_head
+    made.bench.engine.log.clear()
+    made.show(True)
+    last = made.newest()
+    assert (last.answer, last.tier, last.model) == ("yes", TIER_HEADS, "fake/lamp+learned")
+    asked = [entry[1] for entry in made.bench.engine.log if entry[0] == "ask"]
+    assert asked and not any("Is the lamp on?" in texts for texts in asked)
+    assert made.newest("person").tier == TIER_VLM
+    assert made.bench.runtime.stats().costs["lamp"].tokens == 0
+    # It is a head like others: in a file, by name.
+    path = tmp_path / "lamp.npz"
+    write_head(path, made.bench.runtime.learned()[0].as_head())
+    other = Bench('questions: [{id: l, text: "Lamp?", head: lamp, ema: 1.0}]', FakeEngine(),
+                  head_paths=(path,))
+    other.camera.shade = np.array([60.0, 0.0, 0.0])
+    other.film(0.0, 1.0)
+    other.run(1.0)
+    assert other.answers("l")[-1] == "yes"
+    assert Head.load(path).trained_on.endswith("spans of one camera")
+    made.close()
+
+
+def test_a_question_of_the_language_model_alone_gets_no_head(tmp_path):
+    made = Taught(tmp_path / "learn", LAMP.replace('on?"', 'on?", tier: vlm'),
+                  FakeEngine(answer=lambda text, vision: 0.2))
+    made.teach()
+    assert all(not one.is_head for one in made.bench.runtime.learned())
+    made.show(True)
+    assert made.newest().tier == TIER_VLM
+    made.close()
+
+
+def test_what_a_loaded_head_says_is_corrected_too(tmp_path):
+    """A head for the lamp that is sure there is none, though it ranks well."""
+    path = person_head(tmp_path, name="lamp", question="lamp", bias=-260.0, temperature=20.0)
+    made = Taught(tmp_path / "learn", head_paths=(path,))
+    made.show(True)
+    assert made.newest().answer == "no" and made.newest().model == "fake/lamp"
+    made.teach()
+    made.show(True)
+    assert made.newest().answer == "yes"
+    assert made.newest().model == "fake/lamp+learned"
+    made.close()
+
+
+def test_other_kinds_keep_their_corrections_and_say_so(tmp_path):
+    made = Taught(tmp_path / "learn", """
+questions: [{id: lamp, text: "What is it?", kind: choice, options: [dim, bright]}]
+""", FakeEngine(answer=lambda text, vision: [0.1, 0.2]))
+    made.correct("dim", made.show(True))
+    assert "a choice is not learned while it runs" in made.learner.state()["waiting"]["lamp"]
+    made.close()
+
+
+def test_a_full_disk_is_told_and_the_answers_stay_learned(taught, monkeypatch):
+    def full(path, learned):
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr("vlm_decisions.learn.learner.write_learned", full)
+    taught.teach()
+    assert "will not last" in taught.complaints[0] and "No space left" in taught.complaints[0]
+    assert taught.bench.runtime.learned()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="niceness by thread is Linux's")
+def test_the_thread_gives_way_and_the_others_do_not(taught):
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    thread = taught.learner._thread.native_id
+    wait_for(lambda: os.getpriority(os.PRIO_PROCESS, thread) == min(19, own + NICENESS))
+    assert os.getpriority(os.PRIO_PROCESS, 0) == own
+
+
+def test_the_logit_is_that_of_the_runtime(taught):
+    """What is measured on stored looks is what the runtime answers."""
+    taught.teach()
+    learned = taught.bench.runtime.learned()[0]
+    correction = taught.correct("yes", taught.show(True))
+    learned = taught.bench.runtime.learned()[0]
+    looks = taught.store.looks(correction.id)
+    taught.show(True, 0.5)
+    span = taught.show(True, 0.25)
+    seen = taught.corrector.looks.newest("lamp", "")[0]
+    assert seen.t_end_ns <= span[1]
+    from vlm_decisions.runtime.learned import shipped_logit
+
+    question = Question("lamp", "Is the lamp on?")
+    z = shipped_logit(question, seen.reads["lamp"].logits, seen.reads["lamp"].depth)
+    p = 1 / (1 + np.exp(-float(learned.logit(z, seen.mean, seen.max))))
+    assert p == pytest.approx(taught.newest().p_raw, abs=1e-6)
+    assert looks.logits.shape[1] == 2

@@ -1,0 +1,174 @@
+"""Fitting labelled spans: what is learned, and all that must not be."""
+
+import numpy as np
+import pytest
+
+from vlm_decisions.frames import NS
+from vlm_decisions.learn.span_fit import (
+    LEAST_A_SIDE,
+    LabelledSpan,
+    by_guessing,
+    fit_spans,
+    folds,
+    together,
+)
+from vlm_decisions.runtime.learned import Learned
+
+DIM, LOOKS = 24, 3
+
+
+def spans(count, seed=0, *, z=lambda sign, rng: 0.0, lean=0.0, flipped=0.0):
+    """Return spans, both sides alike. `z`: of a span's side (1, -1); `lean`: of its features.
+
+    `flipped`: share of labels that are wrong.
+    """
+    rng = np.random.default_rng([seed, count])
+    direction = rng.normal(size=DIM)
+    direction /= np.linalg.norm(direction)
+    out = []
+    for k in range(count):
+        sign = 1 if k % 2 else -1
+        picture = rng.normal(size=DIM) + sign * lean * direction
+        mean = picture + 0.2 * rng.normal(size=(LOOKS, DIM))
+        logits = z(sign, rng) + 0.2 * rng.normal(size=LOOKS)
+        yes = (sign > 0) != (rng.random() < flipped)
+        out.append(LabelledSpan(yes, 10 * k * NS, (10 * k + 1) * NS, logits, mean, mean + 1))
+    return out
+
+
+def biased(sign, rng):
+    """An answer that ranks well and is never yes."""
+    return 1.5 * sign - 4 + 0.7 * rng.normal()
+
+
+def good(sign, rng):
+    return 4.0 * sign + rng.normal()
+
+
+def noise(sign, rng):
+    return -3 + rng.normal()
+
+
+def learned(fit):
+    return Learned("q", "", "Is it?", (1.0, 0.0), fit.scale, fit.bias, fit.weight, fit.pooling,
+                   "f00d", 1, "", fit.spans, fit.yes, fit.before, fit.after)
+
+
+def accuracy(of, fit):
+    """Return the share of right looks in other spans, with a fit."""
+    made = learned(fit)
+    return np.mean([((made.logit(one.z, one.mean, one.max) > 0) == one.yes).mean() for one in of])
+
+
+def test_an_answer_that_ranks_well_and_decides_badly_gets_another_scale_and_bias():
+    fit = fit_spans(spans(24, z=biased))
+    assert fit.refusal == "" and not fit.weight.size and fit.scale > 0 and fit.bias > 1
+    assert fit.before.accuracy == pytest.approx(0.5, abs=0.05) and fit.after.accuracy > 0.85
+    assert fit.after.log_loss < fit.before.log_loss - 0.5
+    assert accuracy(spans(200, 9, z=biased), fit) > 0.9
+
+
+def test_what_the_model_does_not_know_is_read_off_the_features():
+    data = spans(24, z=noise, lean=6.0)
+    fit = fit_spans(data)
+    assert fit.refusal == "" and fit.weight.size and fit.after.accuracy > 0.9
+    only_changes = fit_spans(data, head=False)
+    assert only_changes.refusal == "" and only_changes.scale > 0 and only_changes.weight.size
+
+
+def test_a_head_is_right_on_pictures_that_were_not_labelled():
+    rng_spans = spans(224, z=noise, lean=6.0)
+    fit = fit_spans(rng_spans[:24])
+    assert accuracy(rng_spans[24:], fit) > 0.95
+
+
+@pytest.mark.parametrize("count", (8, 10, 12, 16, 24))
+@pytest.mark.parametrize("z", (noise, good), ids=("unsure", "sure"))
+def test_random_labels_are_never_adopted(count, z):
+    for seed in range(12):
+        fit = fit_spans(spans(count, seed, z=z, flipped=0.5))
+        assert fit.refusal, f"seed {seed}: {fit}"
+
+
+def test_a_sure_model_with_random_labels_is_not_even_made_less_sure():
+    """Its log loss would be far better; that is nothing that was learned."""
+    for seed in range(6):
+        fit = fit_spans(spans(40, seed, z=good, flipped=0.5))
+        assert fit.before is None or fit.before.log_loss > 1.0
+        assert "one answer for all" in fit.refusal or "chance" in fit.refusal, fit.refusal
+
+
+@pytest.mark.parametrize("yes", (True, False))
+def test_labels_of_one_side_are_never_adopted(yes):
+    data = [one for one in spans(60, z=biased) if one.yes is yes]
+    data += [one for one in spans(2 * LEAST_A_SIDE - 2, 1, z=biased) if one.yes is not yes]
+    fit = fit_spans(data)
+    assert f"and {LEAST_A_SIDE} of each are needed" in fit.refusal and fit.before is None
+
+
+def test_many_clicks_on_one_scene_are_one_span():
+    data = spans(8, z=biased)
+    clicks = [LabelledSpan(data[1].yes, data[1].start_ns + k * NS // 4,
+                           data[1].start_ns + k * NS // 4, data[1].z[:1], data[1].mean[:1],
+                           data[1].max[:1]) for k in range(4, 30)]
+    assert len(together([*data[:4], *clicks])) == 4
+    assert fit_spans([*data[:4], *clicks]).spans == 4
+    # The other answer, or a pause, ends a span.
+    apart = [data[0], LabelledSpan(not data[0].yes, data[0].end_ns, data[0].end_ns + NS, *(
+        getattr(data[0], name) for name in ("z", "mean", "max")))]
+    assert len(together(apart)) == 2
+
+
+def test_labels_that_are_sometimes_wrong_are_learned_from_all_the_same():
+    fit = fit_spans(spans(40, 1, z=biased, flipped=0.08))
+    assert fit.refusal == "" and accuracy(spans(200, 9, z=biased), fit) > 0.9
+
+
+def test_a_good_answer_stays():
+    for seed in range(4):
+        fit = fit_spans(spans(30, seed, z=good))
+        assert fit.refusal, fit
+
+
+def test_what_is_in_use_stays_as_long_as_it_is_better_at_all():
+    """And goes as soon as it is not."""
+    weak = [spans(12, seed, z=lambda sign, rng: sign - 1 + rng.normal()) for seed in range(6)]
+    fits = [(fit_spans(data), fit_spans(data, kept=True)) for data in weak]
+    assert any("chance" in new.refusal and not kept.refusal for new, kept in fits), fits
+    assert not any(kept.refusal for new, kept in fits if not new.refusal)
+    assert fit_spans(spans(12, 4, z=good, flipped=0.5), kept=True).refusal
+
+
+def test_spans_are_never_split_across_folds():
+    answer = np.array([True] * 6 + [False] * 9)
+    parts = list(folds(answer, 4))
+    assert sorted(np.concatenate([out for _, out in parts])) == list(range(15))
+    for into, out in parts:
+        assert not set(into) & set(out) and 0 < answer[into].mean() < 1 and 0 < answer[out].mean()
+    # Looks of a span are alike: were they split, random labels would count as known.
+    fit = fit_spans(spans(16, 2, z=noise, flipped=0.5))
+    assert fit.after.accuracy < 0.8
+
+
+@pytest.mark.parametrize("bad", (np.nan, np.inf))
+def test_numbers_that_are_not_finite_are_refused(bad):
+    data = spans(12, z=biased)
+    data[3].mean[0, 0] = bad
+    assert "not finite" in fit_spans(data).refusal
+    data = spans(12, z=biased)
+    data[3].z[:] = np.inf
+    assert "not finite" in fit_spans(data).refusal
+
+
+def test_spans_that_a_learned_head_answered_can_only_make_a_head():
+    data = spans(24, z=noise, lean=6.0)
+    for one in data[-3:]:
+        one.z[:] = np.nan
+    fit = fit_spans(data)
+    assert fit.refusal == "" and fit.scale == 0 and fit.weight.size
+    assert "not asked" in fit_spans(data, head=False).refusal
+
+
+def test_the_chance_of_guessing():
+    assert by_guessing(10, 10) == 2 ** -10 and by_guessing(0, 5) == 1.0
+    assert by_guessing(9, 10) == pytest.approx(11 / 1024)

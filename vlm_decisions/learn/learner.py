@@ -1,0 +1,235 @@
+"""Learning while it runs: fits the corrections of a question as they come, in its own thread.
+
+What is adopted is handed to the runtime, which answers with it from the next group on, and kept as
+a file beside the corrections. It is in use as long as the corrections support it: one that is taken
+back may take it back, too.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..kinds import YesNo
+from ..questions import Question, QuestionError
+from ..runtime import Runtime
+from ..runtime.learned import (
+    Learned,
+    LearnedError,
+    read_learned,
+    shipped_logit,
+    write_learned,
+)
+from ..views import ViewError, address
+from .corrections import Correction, CorrectionError, Corrector, ModelId
+from .span_fit import LOOKS, LabelledSpan, fit_spans
+
+NICENESS = 10
+"""How much more the thread gives way than the others, where the system has niceness by thread (Linux)."""
+
+MOST_SPANS = 100
+"""The newest corrections of a question that are learned from."""
+
+Key = tuple[str, str]  # view, question id
+
+
+class Learner:
+    """Learns from the corrections that `corrector` keeps, for `runtime`, whose model is loaded.
+
+    `tell`, `complain`: get messages for the operator. `on_change`: is called when what is in use,
+    or why nothing is, has changed; from this thread, or from that of `undo`.
+    """
+
+    def __init__(self, corrector: Corrector, runtime: Runtime, tell: Callable[[str], None],
+                 complain: Callable[[str], None], on_change: Callable[[], None]) -> None:
+        self._corrector, self._store, self._runtime = corrector, corrector.store, runtime
+        self._tell, self._complain, self._on_change = tell, complain, on_change
+        self._wake = threading.Condition()
+        self._pending: list[Key] = []
+        self._busy: Key | None = None
+        self._undone: set[Key] = set()  # while they were being fitted
+        self._stopping = False
+        self._refused: dict[str, str] = {}
+        self._waiting: dict[Key, str] = {}
+        self._thread = threading.Thread(target=self._run, name="learning", daemon=True)
+
+    def start(self) -> None:
+        """Use what was learned before, as far as it is of this model and these questions."""
+        for path in sorted(self._store.folder.glob("learned-*.npz")):
+            try:
+                learned = read_learned(path)
+                if path != self._path(learned.key):
+                    raise LearnedError(f"is of '{address(*learned.key)}'")
+                self._runtime.learn(learned)
+            except (LearnedError, QuestionError, ViewError) as error:
+                self._refused[path.name] = str(error)
+                self._complain(f"{path.name} is not used: {error}")
+            else:
+                self._tell(f"'{address(*learned.key)}': {learned}")
+        self._on_change()
+        self._thread.start()
+
+    def consider(self, correction: Correction) -> None:
+        """Learn anew: this correction was kept, or taken back."""
+        key = correction.view, correction.question_id
+        with self._wake:
+            if key not in self._pending:
+                self._pending.append(key)
+            self._wake.notify_all()
+
+    def undo(self, question_id: str, view: str) -> str:
+        """Answer as before anything was learned, until the next correction; return what was done.
+
+        Raises LearnedError where nothing was learned, and OSError.
+        """
+        with self._wake:
+            gone = self._runtime.unlearn(question_id, view)
+            self._path(gone.key).unlink(missing_ok=True)
+            if self._busy == gone.key:
+                self._undone.add(gone.key)
+            self._waiting[gone.key] = "taken back; the next correction begins it anew"
+        self._on_change()
+        return f"'{address(view, question_id)}' is answered as before it was {gone}"
+
+    def wait_idle(self, timeout_s: float | None = None) -> bool:
+        """Wait until nothing is left to be learned; return whether that came in time."""
+        with self._wake:
+            return self._wake.wait_for(lambda: not self._pending and self._busy is None, timeout_s)
+
+    def close(self) -> None:
+        """End the thread after the fit in work."""
+        with self._wake:
+            self._stopping = True
+            self._wake.notify_all()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(5.0)
+
+    def state(self) -> dict[str, Any]:
+        """Return plain values for JSON: what is in use, why nothing is (yet), refused files."""
+        with self._wake:
+            waiting = {address(*key): why for key, why in self._waiting.items()}
+            refused = dict(self._refused)
+        return {"learned": [one.summary() for one in self._runtime.learned()], "waiting": waiting,
+                "refused": refused}
+
+    # -- the thread ------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        _be_modest()
+        while True:
+            with self._wake:
+                self._busy = None
+                self._wake.notify_all()
+                self._wake.wait_for(lambda: self._pending or self._stopping)
+                if self._stopping:
+                    return
+                key = self._busy = self._pending.pop(0)
+            try:
+                self._learn(key)
+            except OSError as error:
+                self._complain(f"what was learned of '{address(*key)}' will not last: {error}")
+            except Exception:
+                self._complain(f"'{address(*key)}' could not be learned\n"
+                               f"{traceback.format_exc().rstrip()}")
+
+    def _learn(self, key: Key) -> None:
+        view, question_id = key
+        question = next((one for one in self._runtime.questions() if one.id == question_id), None)
+        model = self._corrector.model_of(
+            next((one for one in self._runtime.views() if one.name == view), None))
+        if question is None or not question.is_of(view) or model is None:
+            return
+        if question.kind != YesNo.name:
+            self._settle(key, None, f"a {question.kind} is not learned while it runs: its "
+                                    "corrections can be exported for `train heads`")
+            return
+        in_use = any(one.key == key for one in self._runtime.learned())
+        spans, others = self._spans(question, view, model)
+        fit = fit_spans(spans, head=question.tier != "vlm", kept=in_use)
+        if fit.refusal:
+            self._settle(key, None, fit.refusal + (
+                f"; {others} corrections are of another model" if others else ""))
+            return
+        self._settle(key, Learned(
+            question_id=question_id, view=view, text=question.text,
+            shipped=(question.scale, question.bias), scale=fit.scale, bias=fit.bias,
+            weight=fit.weight, pooling=fit.pooling, fingerprint=model.fingerprint,
+            pixel_budget=model.pixel_budget, language=model.language, spans=fit.spans, yes=fit.yes,
+            before=fit.before, after=fit.after), "")
+
+    def _spans(self, question: Question, view: str, model: ModelId
+               ) -> tuple[list[LabelledSpan], int]:
+        """Return the labelled spans of a question, and how many are of another model."""
+        mine = [one for one in self._store.corrections(question.id)
+                if one.view == view and one.is_of(question)]
+        usable = [one for one in mine if one.is_by(model)]
+        spans = []
+        for one in usable[-MOST_SPANS:]:
+            try:
+                spans.append(span_of(self._corrector, question, one))
+            except CorrectionError as error:  # taken back meanwhile, or a bad file
+                if any(one.id == other.id for other in self._store.corrections(question.id)):
+                    self._complain(str(error))
+        return spans, len(mine) - len(usable)
+
+    def _settle(self, key: Key, learned: Learned | None, why_not: str) -> None:
+        """Use what was learned, or nothing any more; tell what is new."""
+        name = address(*key)
+        try:
+            with self._wake:
+                if key in self._undone:
+                    self._undone.discard(key)
+                    return
+                before = next((one for one in self._runtime.learned() if one.key == key), None)
+                self._waiting.pop(key, None)
+                if learned is not None:
+                    self._runtime.learn(learned)
+                    write_learned(self._path(key), learned)
+                else:
+                    self._waiting[key] = why_not
+                    if before is not None:
+                        self._runtime.unlearn(key[1], key[0])
+                        self._path(key).unlink(missing_ok=True)
+        except (LearnedError, QuestionError, ViewError) as error:  # it was changed meanwhile
+            self._waiting[key] = str(error)
+            return
+        finally:
+            self._on_change()
+        if learned is not None:
+            self._tell(f"'{name}': {learned}")
+        elif before is not None:
+            self._tell(f"'{name}' is answered as before it was {before}: {why_not}")
+
+    def _path(self, key: Key) -> Path:
+        return self._store.folder / f"learned-{'-'.join(filter(None, key))}.npz"
+
+
+def span_of(corrector: Corrector, question: Question, correction: Correction) -> LabelledSpan:
+    """Return a stored correction as a span to be fitted. Raises CorrectionError."""
+    looks = corrector.store.looks(correction.id)
+    some = np.unique(np.linspace(0, len(looks.depth) - 1, LOOKS).round().astype(int))
+    try:
+        z = np.array([shipped_logit(question, looks.logits[i], looks.depth[i]) for i in some])
+        return LabelledSpan(correction.answer == "yes", correction.t_start_ns, correction.t_end_ns,
+                            z, looks.mean[some], looks.max[some])
+    except (IndexError, TypeError, ValueError) as error:
+        raise CorrectionError(f"{correction}: {error}") from error
+
+
+def _be_modest() -> None:
+    """Let this thread give way to all others, where the system can tell threads apart."""
+    from ..engine import blas
+
+    blas.use_one_numpy_thread()
+    if sys.platform == "linux":
+        with suppress(OSError):  # a container may forbid it
+            niceness = min(19, os.getpriority(os.PRIO_PROCESS, 0) + NICENESS)
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), niceness)

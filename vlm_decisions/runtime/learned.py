@@ -1,0 +1,211 @@
+"""What was learned of a question at one view, from spans that a person labelled there.
+
+It changes the logit of yes: `scale * z + weight . x + bias`, where z is the logit that the question
+would be answered with otherwise (see `shipped_logit`) and x are pooled features of the newest group
+(see Head). With a scale of 0 z is not needed: it is a head, and answers at Tier 1.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import zipfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from ..files.atomic import replacing
+from ..kinds import YesNo
+from ..questions import Question
+from .heads import Head, Pooled
+
+#: Ends the model's name where an answer rests on what was learned.
+LEARNED = "+learned"
+
+FORMAT = 1
+
+
+class LearnedError(ValueError):
+    """What was learned cannot be used; the message says why."""
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """How good P(yes) is on held-out spans, of which yes and no weigh the same."""
+
+    log_loss: float
+    accuracy: float
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """What was learned of one yes/no question at one view. Raises LearnedError.
+
+    `text`, `shipped`: of the question, and its scale and bias, that it was learned beside. `scale`,
+    `bias`, `weight`, `pooling`: see the module; weight is float32 (D,) for `mean`, (2D,) for
+    `mean_max`, empty for neither. `fingerprint`, `pixel_budget`, `language`: of the model. `spans`:
+    from how many, of which `yes` say yes. `before`, `after`: on held-out spans, without it and with
+    it.
+    """
+
+    question_id: str
+    view: str
+    text: str
+    shipped: tuple[float, float]
+    scale: float
+    bias: float
+    weight: np.ndarray
+    pooling: str
+    fingerprint: str
+    pixel_budget: int
+    language: str
+    spans: int
+    yes: int
+    before: HeldOut
+    after: HeldOut
+
+    def __post_init__(self) -> None:
+        """Check all parts, so that answering cannot fail on them."""
+        weight = self.weight
+        if weight.ndim != 1 or weight.dtype != np.float32 or not np.isfinite(weight).all():
+            raise LearnedError("its weight must be finite float32 (D,)")
+        if self.pooling not in (("mean", "mean_max") if weight.size else ("",)):
+            raise LearnedError(f"pooling {self.pooling!r} does not go with {weight.size} weights")
+        if not (math.isfinite(self.scale) and math.isfinite(self.bias) and self.scale >= 0):
+            raise LearnedError(f"scale {self.scale:g} must be finite and 0 or more, bias "
+                               f"{self.bias:g} finite")
+        if not self.scale and not weight.size:
+            raise LearnedError("neither the answer nor the picture counts: scale 0, no weight")
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Return view and question id."""
+        return self.view, self.question_id
+
+    @property
+    def what(self) -> str:
+        """Say what was learned: `calibration`, `correction` (with features), or `head`."""
+        return "head" if not self.scale else "correction" if self.weight.size else "calibration"
+
+    @property
+    def is_head(self) -> bool:
+        """Tell whether it answers by itself."""
+        return not self.scale
+
+    def __str__(self) -> str:
+        """Say in words where it comes from, and what it brings."""
+        return (f"learned on this camera, from {self.spans} spans ({self.what}): log loss "
+                f"{self.before.log_loss:.2f} before, {self.after.log_loss:.2f} after; right "
+                f"{100 * self.before.accuracy:.0f}% before, {100 * self.after.accuracy:.0f}% after")
+
+    def summary(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        return {"question": self.question_id, "view": self.view, "what": self.what,
+                "spans": self.spans, "yes": self.yes, "before": asdict(self.before),
+                "after": asdict(self.after), "words": str(self)}
+
+    def is_of(self, question: Question) -> bool:
+        """Tell whether it was learned of what the question asks now."""
+        return (question.kind == YesNo.name and question.text == self.text
+                and (question.scale, question.bias) == self.shipped
+                and not (self.is_head and question.tier == "vlm"))
+
+    def check(self, question: Question, fingerprint: str, pixel_budget: int, language: str) -> None:
+        """Raise LearnedError, naming both, unless it is of this question and model."""
+        where = f"what was learned of '{self.question_id}'"
+        if self.fingerprint != fingerprint or (self.language != language and not self.is_head):
+            raise LearnedError(
+                f"{where} is of the model {self.fingerprint} {self.language}, this one is "
+                f"{fingerprint} {language}")
+        if self.pixel_budget != pixel_budget:
+            raise LearnedError(f"{where} is of a pixel budget of {self.pixel_budget}, this runs at "
+                               f"{pixel_budget}")
+        if not self.is_of(question):
+            raise LearnedError(
+                f"{where} is of '{self.text}' with scale, bias {self.shipped}, which is now "
+                f"'{question.text}' (kind {question.kind}, tier {question.tier}) with "
+                f"{(question.scale, question.bias)}")
+
+    def logit(self, z: float | np.ndarray, mean: np.ndarray, peak: np.ndarray) -> Any:
+        """Return the logit of yes, for z () or (N,) and features (D,) or (N, D).
+
+        Raises LearnedError on features of another width.
+        """
+        logit = self.bias if self.is_head else self.scale * z + self.bias
+        if not self.weight.size:
+            return logit
+        x = pooled(self.pooling, mean, peak)
+        if x.shape[-1] != self.weight.size:
+            raise LearnedError(f"what was learned of '{self.question_id}' reads {self.weight.size} "
+                               f"numbers, got {x.shape[-1]}")
+        return logit + x @ self.weight
+
+    def logit_of(self, z: float, group: Pooled) -> float:
+        """Return the logit of yes at a group."""
+        return float(self.logit(z, group.mean, group.max))
+
+    def as_head(self) -> Head:
+        """Return the head that it is. Raises LearnedError where it is none."""
+        if not self.is_head:
+            raise LearnedError(f"a {self.what} is no head: it changes another answer")
+        return Head(
+            name=self.question_id, question=self.question_id, pooling=self.pooling,
+            weight=self.weight, bias=self.bias, temperature=1.0, fingerprint=self.fingerprint,
+            pixel_budget=self.pixel_budget, trained_on=f"{self.spans} spans of one camera",
+            metrics={**asdict(self.after), "spans": self.spans})
+
+
+def pooled(pooling: str, mean: np.ndarray, peak: np.ndarray) -> np.ndarray:
+    """Return what is read of features (..., D): (..., D) or, of `mean_max`, (..., 2D)."""
+    mean = np.asarray(mean, np.float32)
+    if pooling == "mean":
+        return mean
+    return np.concatenate([mean, np.asarray(peak, np.float32)], axis=-1)
+
+
+def shipped_logit(question: Question, logits: Sequence[float], depth: int) -> float:
+    """Return the logit of yes that a look's logits (2,) are answered with, without learning.
+
+    depth: language-model layers used. A head (0) and an early exit have a calibration of their own.
+    """
+    difference = float(logits[0]) - float(logits[1])
+    if not depth or (question.early is not None and depth == question.early.depth):
+        return difference
+    return question.scale * difference + question.bias
+
+
+def write_learned(path: str | os.PathLike, learned: Learned) -> None:
+    """Write a file that read_learned reads, replacing it at once. Raises OSError."""
+    header = {**asdict(learned), "format": FORMAT}
+    weight = header.pop("weight")
+    with replacing(path) as file:
+        np.savez(file, header=np.array(json.dumps(header, ensure_ascii=False)), weight=weight)
+
+
+def read_learned(path: str | os.PathLike) -> Learned:
+    """Read what write_learned wrote, without pickle. Raises LearnedError naming the file."""
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            header = json.loads(str(arrays["header"][()]))
+            weight = arrays["weight"]
+        if header.pop("format") != FORMAT:
+            raise LearnedError("is of another version of this program")
+        for name in ("before", "after"):
+            header[name] = HeldOut(**{key: float(value) for key, value in header[name].items()})
+        header["shipped"] = tuple(map(float, header["shipped"]))
+        for name, kind in _TYPES.items():
+            if not isinstance(header[name], kind) or isinstance(header[name], bool):
+                raise LearnedError(f"{name} must be {kind}, not {header[name]!r}")
+        return Learned(weight=weight, **header)
+    except (OSError, AttributeError, EOFError, KeyError, TypeError, ValueError,
+            zipfile.BadZipFile) as error:
+        raise LearnedError(f"{path}: not usable: {error}") from error
+
+
+_TYPES: dict[str, Any] = {
+    "question_id": str, "view": str, "text": str, "pooling": str, "fingerprint": str,
+    "language": str, "pixel_budget": int, "spans": int, "yes": int, "scale": float | int,
+    "bias": float | int}
