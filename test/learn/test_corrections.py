@@ -19,6 +19,7 @@ from vlm_decisions.learn.looks import KEPT_S, Looks
 from vlm_decisions.questions import Question
 from vlm_decisions.runtime.evidence import Evidence, Look, Result
 from vlm_decisions.sources.labels import read_labels
+from vlm_decisions.views import View
 
 PERSON = Question("person", "Is there a person?")
 DOING = Question("doing", "What?", kind="choice", options=("typing", "idle"))
@@ -45,7 +46,7 @@ def corrector(tmp_path, times=(), keep=100, **fields):
 
 
 def correct(made, answer="no", start_s=0.0, end_s=0.0, question=PERSON, **fields):
-    return made.correct(question, [""], answer, {"": "yes"}, round(start_s * NS),
+    return made.correct(question, [View()], answer, {"": "yes"}, round(start_s * NS),
                         round(end_s * NS), **fields)
 
 
@@ -126,8 +127,8 @@ def test_corrections_that_contradict_each_other_are_refused_until_one_is_taken_b
 def test_with_several_views_one_must_be_named(tmp_path):
     made = corrector(tmp_path, (1.0,), view="door")
     with pytest.raises(CorrectionError, match="several views, name one: front, door"):
-        made.correct(PERSON, ["front", "door"], "no", {})
-    assert made.correct(PERSON, ["door"], "no", {})[0].view == "door"
+        made.correct(PERSON, [View("front", "a"), View("door", "b")], "no", {})
+    assert made.correct(PERSON, [View("door", "b")], "no", {})[0].view == "door"
 
 
 def test_a_damaged_file_is_named_and_left_alone(tmp_path):

@@ -33,7 +33,7 @@ from .corrections import Correction, CorrectionError, Corrector, ModelId
 from .span_fit import LOOKS, LabelledSpan, fit_spans
 
 NICENESS = 10
-"""How much more the thread gives way than the others, where the system has niceness by thread (Linux)."""
+"""How much more the thread gives way than others, where niceness is by thread (Linux)."""
 
 MOST_SPANS = 100
 """The newest corrections of a question that are learned from."""

@@ -50,7 +50,7 @@ GREATER_CHANGE = 0.01
 #: Outer and inner folds, at most.
 FOLDS, INNER_FOLDS = 5, 4
 
-#: Looks used of a span, evenly spread; fewer where there are many spans.
+#: LooksOfSpans used of a span, evenly spread; fewer where there are many spans.
 LOOKS, ALL_LOOKS = 4, 96
 
 CALIBRATIONS = (0.003, 0.03, 0.3)
@@ -98,7 +98,7 @@ class SpanFit:
 
 
 @dataclass(frozen=True)
-class Way:
+class Change:
     """A way to change an answer, and its penalties; a calibration of None: without z."""
 
     calibration: float | None
@@ -106,14 +106,14 @@ class Way:
     pooling: str = ""
 
 
-def ways(head: bool = True, z: bool = True) -> list[list[Way]]:
+def ways(head: bool = True, z: bool = True) -> list[list[Change]]:
     """Return the ways to try, from the least change to the most, each with its strengths.
 
     head: a head may answer. z: the present logit is known.
     """
-    changes = [[Way(one) for one in CALIBRATIONS],
-               [Way(CALIBRATIONS[1], one, "mean") for one in WEIGHTS]] if z else []
-    heads = [[Way(None, one, pooling) for one in WEIGHTS] for pooling in ("mean", "mean_max")]
+    changes = [[Change(one) for one in CALIBRATIONS],
+               [Change(CALIBRATIONS[1], one, "mean") for one in WEIGHTS]] if z else []
+    heads = [[Change(None, one, pooling) for one in WEIGHTS] for pooling in ("mean", "mean_max")]
     return changes + (heads if head else [])
 
 
@@ -134,7 +134,7 @@ def fit_spans(spans: Sequence[LabelledSpan], *, head: bool = True, kept: bool = 
                        "needed", count, yes)
     if any(np.isinf(one.z).any() or not np.isfinite([one.mean, one.max]).all() for one in spans):
         return SpanFit("the model's logits or features are not finite", count, yes)
-    looks = Looks.of(spans)
+    looks = LooksOfSpans.of(spans)
     known = np.isfinite(looks.present)
     if known.sum() < 2 * LEAST_A_SIDE:
         return SpanFit("too few spans with an answer of the model itself: undo what was learned, "
@@ -218,7 +218,7 @@ def folds(answer: np.ndarray, most: int) -> Iterator[tuple[np.ndarray, np.ndarra
 
 
 @dataclass(frozen=True, eq=False)
-class Looks:
+class LooksOfSpans:
     """The looks of all spans, L of S spans, ready to be fitted.
 
     `span`: of each look; `yes`: its side; `share`: of its span's weight, (L,). `z`: (L,), `present`
@@ -234,10 +234,10 @@ class Looks:
     present: np.ndarray
     x: dict[str, np.ndarray]
     back: dict[str, tuple[np.ndarray, np.ndarray]]
-    _columns: dict[Way, tuple[np.ndarray, np.ndarray, np.ndarray]] = field(default_factory=dict)
+    _columns: dict[Change, tuple[np.ndarray, np.ndarray, np.ndarray]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, spans: Sequence[LabelledSpan]) -> Looks:
+    def of(cls, spans: Sequence[LabelledSpan]) -> LooksOfSpans:
         most = max(1, min(LOOKS, ALL_LOOKS // len(spans)))
         chosen = [np.unique(np.linspace(0, len(one.z) - 1, most).round().astype(int))
                   for one in spans]
@@ -252,13 +252,13 @@ class Looks:
         return cls(span, np.array([one.yes for one in spans])[span], 1.0 / counts[span], z,
                    np.bincount(span, z) / counts, x, back)
 
-    def columns(self, way: Way) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def columns(self, way: Change) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return offset (L,), columns (L, P) and their penalties (P,); the last one is 1."""
         if way not in self._columns:
             self._columns[way] = self._make_columns(way)
         return self._columns[way]
 
-    def _make_columns(self, way: Way) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _make_columns(self, way: Change) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         parts, penalties = [], []
         if way.calibration is not None:
             spread = self.z.std() or 1.0
@@ -272,7 +272,7 @@ class Looks:
         offset = np.zeros(len(self.span)) if way.calibration is None else self.z
         return offset, np.concatenate(parts, axis=1), np.concatenate(penalties)
 
-    def judged(self, w: np.ndarray, way: Way, spans: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def judged(self, w: np.ndarray, way: Change, spans: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return log loss and share right of spans, each the mean over its looks."""
         own = np.isin(self.span, spans)
         offset, columns, _ = self.columns(way)
@@ -292,7 +292,7 @@ class Looks:
         right = np.bincount(self.span, (signed > 0) * self.share, count)
         return losses[spans], right[spans]
 
-    def plain(self, w: np.ndarray, way: Way) -> tuple[float, float, np.ndarray]:
+    def plain(self, w: np.ndarray, way: Change) -> tuple[float, float, np.ndarray]:
         """Return scale, bias and weight on z and features as they are, of a fit's weights."""
         scale, bias, at = 0.0, float(w[-1]), 0
         if way.calibration is not None:
@@ -318,12 +318,12 @@ def _turned(features: np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, np.ndar
     return (features - middle) * gain @ turn.T, (gain[:, None] * turn.T, middle)
 
 
-def _choose(looks: Looks, into: np.ndarray, all_ways: Sequence[Sequence[Way]]) -> Way:
+def _choose(looks: LooksOfSpans, into: np.ndarray, all_ways: Sequence[Sequence[Change]]) -> Change:
     """Return the way with the least held-out log loss among these spans; a tie: least change."""
     answer = np.zeros(len(looks.present), bool)
     answer[looks.span] = looks.yes
     sides = _sides(answer[into])
-    best: tuple[float, Way] | None = None
+    best: tuple[float, Change] | None = None
     by_head = any(way.calibration is None for strengths in all_ways for way in strengths)
     parts = [(into[fit], into[test], test) for fit, test in folds(answer[into], INNER_FOLDS)]
     for strengths in all_ways:
@@ -343,7 +343,7 @@ def _choose(looks: Looks, into: np.ndarray, all_ways: Sequence[Sequence[Way]]) -
     return best[1]
 
 
-def _fit(looks: Looks, into: np.ndarray, way: Way) -> np.ndarray:
+def _fit(looks: LooksOfSpans, into: np.ndarray, way: Change) -> np.ndarray:
     """Return the weights on `columns` with the least log loss and penalty, by Newton's method."""
     offset, columns, penalty = looks.columns(way)
     own = np.isin(looks.span, into)
