@@ -85,6 +85,10 @@ class BookSource:
         self.of = of
         return self._act(f"added view '{view.name}'")
 
+    def undo_learning(self, question_id: str, view: str) -> str:
+        self.board.system(System(state="active", model="fake", image_age_s=0.1))
+        return self._act(f"'{question_id}' is answered as before")
+
     def watch(self, channels: frozenset[str]) -> None:
         self.watched.append(channels)
 

@@ -136,7 +136,7 @@ def test_what_is_in_use_stays_as_long_as_it_is_better_at_all():
     fits = [(fit_spans(data), fit_spans(data, kept=True)) for data in weak]
     assert any("chance" in new.refusal and not kept.refusal for new, kept in fits), fits
     assert not any(kept.refusal for new, kept in fits if not new.refusal)
-    assert fit_spans(spans(40, 4, z=good, flipped=0.5), kept=True).refusal
+    assert fit_spans(spans(40, 2, z=good, flipped=0.5), kept=True).refusal
 
 
 def test_spans_are_never_split_across_folds():

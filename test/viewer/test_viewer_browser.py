@@ -1041,6 +1041,27 @@ def test_an_answer_is_corrected_by_a_press_and_by_the_keyboard(browser, viewer, 
     assert held[4] == 9_000_000_000 and 0.7e9 < held[4] - held[3] < 60e9
 
 
+@pytest.mark.parametrize("width", [390, 1440])
+def test_what_was_learned_is_said_and_taken_back_by_the_second_press(browser, viewer, width):
+    with page_of(browser, viewer.port, width=width) as page:
+        viewer.board.decision(decision("person", "yes"))
+        button = row(page, "person").locator("button.learned")
+        assert button.is_hidden()
+        viewer.board.system(System(state="active", model="fake", image_age_s=0.1, learned={
+            "person": {"spans": 14, "words": "learned on this camera, from 14 spans"}}))
+        expect(button, "learned from 14")
+        assert "Learned on this camera, from 14 spans" in button.get_attribute("aria-label")
+        if axe := pytest.importorskip("axe_playwright_python.sync_playwright"):
+            assert not axe.Axe().run(page, options={"resultTypes": ["violations"]}).response[
+                "violations"]
+        button.focus()
+        page.keyboard.press("Enter")
+        expect(button, "take it back?")
+        page.keyboard.press("Enter")
+        expect(row(page, "person").locator(".reason"), "answered as before")
+        wait_for(button.is_hidden)
+
+
 @contextmanager
 def held(page, button, *, touch):
     """Hold a button down by the mouse or by a finger, and release it."""

@@ -391,6 +391,16 @@ def test_an_answer_is_corrected_now_or_for_as_long_as_it_was_held(viewer):
     assert (status, reply["error"]) == (400, "set the parameter learn_dir")
 
 
+def test_what_was_learned_is_taken_back(viewer):
+    status, reply = viewer.call("DELETE", "/api/learned/person")
+    assert (status, reply) == (200, {"message": "'person' is answered as before"})
+    status, reply = viewer.call("DELETE", "/api/learned/nobody")
+    assert status == 400 and "no question 'nobody'" in reply["error"]
+    viewer.source.fail = PageSourceError("nothing was learned of 'person'")
+    status, reply = viewer.call("DELETE", "/api/learned/person")
+    assert (status, reply["error"]) == (400, "nothing was learned of 'person'")
+
+
 def test_the_question_of_a_view_is_corrected_of_that_view(viewer):
     viewer.source.corrected.clear()
     viewer.board.questions(viewer.source.book, ("front", "door"))

@@ -98,7 +98,7 @@ class SpanFit:
 
 
 @dataclass(frozen=True)
-class Change:
+class Recipe:
     """A way to change an answer, and its penalties; a calibration of None: without z."""
 
     calibration: float | None
@@ -106,14 +106,14 @@ class Change:
     pooling: str = ""
 
 
-def ways(head: bool = True, z: bool = True) -> list[list[Change]]:
+def ways(head: bool = True, z: bool = True) -> list[list[Recipe]]:
     """Return the ways to try, from the least change to the most, each with its strengths.
 
     head: a head may answer. z: the present logit is known.
     """
-    changes = [[Change(one) for one in CALIBRATIONS],
-               [Change(CALIBRATIONS[1], one, "mean") for one in WEIGHTS]] if z else []
-    heads = [[Change(None, one, pooling) for one in WEIGHTS] for pooling in ("mean", "mean_max")]
+    changes = [[Recipe(one) for one in CALIBRATIONS],
+               [Recipe(CALIBRATIONS[1], one, "mean") for one in WEIGHTS]] if z else []
+    heads = [[Recipe(None, one, pooling) for one in WEIGHTS] for pooling in ("mean", "mean_max")]
     return changes + (heads if head else [])
 
 
@@ -234,7 +234,7 @@ class LooksOfSpans:
     present: np.ndarray
     x: dict[str, np.ndarray]
     back: dict[str, tuple[np.ndarray, np.ndarray]]
-    _columns: dict[Change, tuple[np.ndarray, np.ndarray, np.ndarray]] = field(default_factory=dict)
+    _columns: dict[Recipe, tuple[np.ndarray, np.ndarray, np.ndarray]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, spans: Sequence[LabelledSpan]) -> LooksOfSpans:
@@ -252,13 +252,13 @@ class LooksOfSpans:
         return cls(span, np.array([one.yes for one in spans])[span], 1.0 / counts[span], z,
                    np.bincount(span, z) / counts, x, back)
 
-    def columns(self, way: Change) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def columns(self, way: Recipe) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return offset (L,), columns (L, P) and their penalties (P,); the last one is 1."""
         if way not in self._columns:
             self._columns[way] = self._make_columns(way)
         return self._columns[way]
 
-    def _make_columns(self, way: Change) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _make_columns(self, way: Recipe) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         parts, penalties = [], []
         if way.calibration is not None:
             spread = self.z.std() or 1.0
@@ -272,7 +272,8 @@ class LooksOfSpans:
         offset = np.zeros(len(self.span)) if way.calibration is None else self.z
         return offset, np.concatenate(parts, axis=1), np.concatenate(penalties)
 
-    def judged(self, w: np.ndarray, way: Change, spans: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def judged(self, w: np.ndarray, way: Recipe, spans: np.ndarray
+               ) -> tuple[np.ndarray, np.ndarray]:
         """Return log loss and share right of spans, each the mean over its looks."""
         own = np.isin(self.span, spans)
         offset, columns, _ = self.columns(way)
@@ -292,7 +293,7 @@ class LooksOfSpans:
         right = np.bincount(self.span, (signed > 0) * self.share, count)
         return losses[spans], right[spans]
 
-    def plain(self, w: np.ndarray, way: Change) -> tuple[float, float, np.ndarray]:
+    def plain(self, w: np.ndarray, way: Recipe) -> tuple[float, float, np.ndarray]:
         """Return scale, bias and weight on z and features as they are, of a fit's weights."""
         scale, bias, at = 0.0, float(w[-1]), 0
         if way.calibration is not None:
@@ -318,12 +319,12 @@ def _turned(features: np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, np.ndar
     return (features - middle) * gain @ turn.T, (gain[:, None] * turn.T, middle)
 
 
-def _choose(looks: LooksOfSpans, into: np.ndarray, all_ways: Sequence[Sequence[Change]]) -> Change:
+def _choose(looks: LooksOfSpans, into: np.ndarray, all_ways: Sequence[Sequence[Recipe]]) -> Recipe:
     """Return the way with the least held-out log loss among these spans; a tie: least change."""
     answer = np.zeros(len(looks.present), bool)
     answer[looks.span] = looks.yes
     sides = _sides(answer[into])
-    best: tuple[float, Change] | None = None
+    best: tuple[float, Recipe] | None = None
     by_head = any(way.calibration is None for strengths in all_ways for way in strengths)
     parts = [(into[fit], into[test], test) for fit, test in folds(answer[into], INNER_FOLDS)]
     for strengths in all_ways:
@@ -343,7 +344,7 @@ def _choose(looks: LooksOfSpans, into: np.ndarray, all_ways: Sequence[Sequence[C
     return best[1]
 
 
-def _fit(looks: LooksOfSpans, into: np.ndarray, way: Change) -> np.ndarray:
+def _fit(looks: LooksOfSpans, into: np.ndarray, way: Recipe) -> np.ndarray:
     """Return the weights on `columns` with the least log loss and penalty, by Newton's method."""
     offset, columns, penalty = looks.columns(way)
     own = np.isin(looks.span, into)

@@ -22,7 +22,14 @@ from std_msgs.msg import String
 from vlm_decisions.msg import Decision as DecisionMsg
 from vlm_decisions.msg import Event as EventMsg
 from vlm_decisions.msg import QuestionArray
-from vlm_decisions.srv import AddQuestion, AddView, Ask, Correct, RemoveQuestion
+from vlm_decisions.srv import (
+    AddQuestion,
+    AddView,
+    Ask,
+    Correct,
+    RemoveQuestion,
+    UndoLearning,
+)
 
 from ..decision import Decision
 from ..questions import Question
@@ -95,7 +102,7 @@ class RosSource:
         self._clients = {
             kind: node.create_client(kind, f"{self.name}/{name}") for kind, name in (
                 (AddQuestion, "add_question"), (RemoveQuestion, "remove_question"), (Ask, "ask"),
-                (Correct, "correct"), (AddView, "add_view"),
+                (Correct, "correct"), (AddView, "add_view"), (UndoLearning, "undo_learning"),
                 (SetParametersAtomically, "set_parameters_atomically"))}
         steady = Clock(clock_type=ClockType.STEADY_TIME)
         node.create_timer(0.2, self._subscribe, clock=steady)
@@ -275,6 +282,10 @@ class RosSource:
         base = named(self._views.values(), of)
         added = dataclasses.replace(view, image=base.image, transport=base.transport)
         return self._reply(self._call(AddView, view=view_to_msg(added)))
+
+    def undo_learning(self, question_id: str, view: str) -> str:
+        """Answer as before anything was learned. Raises PageSourceError."""
+        return self._reply(self._call(UndoLearning, question_id=question_id, view=view))
 
     def _reply(self, reply: Any) -> str:
         if not reply.success:

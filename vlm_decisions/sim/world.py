@@ -12,10 +12,13 @@ from functools import lru_cache
 import cv2
 import numpy as np
 
+from ..decision import NO, YES
 from ..kinds import joined
 from .canvas import Canvas, Colour
 from .figure import Figure, hand_spots
+from .lamp import Lamp
 from .script import ACTIVITIES, COUNTS, OBJECTS, Script, State
+from .style import Style
 
 Box = tuple[float, float, float, float]  # x0, y0, x1, y1 as shares of width and height
 
@@ -30,9 +33,13 @@ class World:
         seed: picks colours, furniture, clutter, light and noise.
         script: what happens; a random one of 30 s when not given.
         shake: camera shake, noise and defocus on or off.
+        lamp: a lamp hangs over the desk and is switched on and off: what the embedded model was
+            never taught. Its fact is `lamp`.
+        style: of another camera than the usual one.
     """
 
-    def __init__(self, seed: int, script: Script | None = None, *, shake: bool = True) -> None:
+    def __init__(self, seed: int, script: Script | None = None, *, shake: bool = True,
+                 lamp: bool = False, style: Style | None = None) -> None:
         self.seed = seed
         self.script = script if script is not None else Script.random(seed, 30.0)
         rng = np.random.default_rng([seed, 3])
@@ -68,6 +75,8 @@ class World:
         self._blur = float(rng.uniform(0.0, 0.0035)) if shake and rng.random() < 0.4 else 0.0
         self._shake = float(rng.uniform(0.0, 0.004)) if shake else 0.0
         self._phase = float(rng.uniform(0, 6.28))
+        self._lamp = Lamp(seed, self.duration_s, self._door_x) if lamp else None
+        self._style = style
         self._backgrounds: dict[tuple[int, int, bool], np.ndarray] = {}
         self._finish: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}
 
@@ -88,7 +97,16 @@ class World:
 
     def truth(self, t_s: float) -> dict[str, str]:
         """Return what is true at `t_s`: question id -> the answer as a decision gives it."""
-        return truth_of(self.state(t_s), self.pose(t_s)[0])
+        truth = truth_of(self.state(t_s), self.pose(t_s)[0])
+        if self._lamp is not None:
+            truth["lamp"] = YES if self._lamp.is_on(t_s) else NO
+        return truth
+
+    @property
+    def changes_s(self) -> list[float]:
+        """Times at which something may become true or false, in order."""
+        switched = self._lamp.switched_s if self._lamp is not None else []
+        return sorted([*self.script.changes_s, *switched])
 
     def boxes(self, t_s: float) -> dict[str, Box]:
         """Where each drawn thing is, for training labels; shares of the image, aspect 4:3."""
@@ -136,7 +154,12 @@ class World:
             self._first.draw_hands(canvas, x, scale, state.activity, state.holding, t_s)
             if state.holding:
                 self._draw_held(canvas, state, x, scale)
-        return self._through_camera(image, t_s, state.light)
+        if self._lamp is not None:
+            self._lamp.draw(canvas, t_s)
+        image = self._through_camera(image, t_s, state.light)
+        if self._style is not None:
+            image = self._style.show(image, self.seed + round(t_s * 1e3))
+        return image
 
     def _aside(self, state: State) -> float:
         """Return the second person's x: on the side that the first is farther from."""

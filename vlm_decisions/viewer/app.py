@@ -11,6 +11,8 @@
   {text, options, rate_hz, enter, exit, ema}, `DELETE /api/questions/<id>`, `POST /api/ask`
   {text, options}, `POST /api/cost` {text, kind, options, id}.
 - `POST /api/views` {name, region, of}: a view of a region of the camera of the view `of`.
+- `POST /api/corrections/<name>` {answer, held_s}; `DELETE /api/learned/<name>`: answer as before
+  anything was learned.
 - `GET /api/suggestions?text=...`: questions to go on with, of those that the model understands.
 
 Requests and replies are JSON; a refusal is `{"error": why, "field": which}`.
@@ -103,6 +105,8 @@ class ViewerApp:
                 Route("/api/corrections/{id:path}", self._answering(self._correct),
                       methods=["POST"]),
                 Route("/api/views", self._answering(self._add_view), methods=["POST"]),
+                Route("/api/learned/{id:path}", self._answering(self._undo_learning),
+                      methods=["DELETE"]),
                 Route("/api/ask", self._answering(self._ask), methods=["POST"]),
                 Route("/api/cost", self._answering(self._cost), methods=["POST"]),
                 Route("/api/suggestions", self._suggestions),
@@ -201,6 +205,14 @@ class ViewerApp:
     async def _add_view(self, request: Request) -> Response:
         view, of = new_view(await _body(request))
         return JSONResponse({"message": await self._act(self._source.add_view, view, of)}, 201)
+
+    async def _undo_learning(self, request: Request) -> Response:
+        name = request.path_params["id"]
+        question = self._board.question(name)
+        if question is None:
+            raise QuestionError(f"there is no question '{name[:MAX_ID]}'")
+        return JSONResponse({"message": await self._act(
+            self._source.undo_learning, question.id, name.rpartition("/")[0])})
 
     async def _ask(self, request: Request) -> Response:
         question = one_question(await _body(request))

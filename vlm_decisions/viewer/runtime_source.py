@@ -175,6 +175,10 @@ class RuntimeSource:
         self._measure()
         return f"added view '{view.name}'"
 
+    def undo_learning(self, question_id: str, view: str) -> str:
+        """Refuse: without a node nothing is learned."""
+        raise PageSourceError("only the node learns, with learn_dir set")
+
     def watch(self, channels: frozenset[str]) -> None:
         """Hand the newest frames on: after the end of a recording no other comes."""
         with self._lock:

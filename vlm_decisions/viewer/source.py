@@ -60,5 +60,8 @@ class PageSource(Protocol):
     def add_view(self, view: View, of: str) -> str:
         """Add a view of the camera of the view `of`. Raises ViewError where there is none."""
 
+    def undo_learning(self, question_id: str, view: str) -> str:
+        """Answer as before anything was learned from corrections."""
+
     def watch(self, channels: frozenset[str]) -> None:
         """Provide pictures of these channels. Called from any thread."""

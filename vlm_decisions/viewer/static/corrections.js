@@ -1,7 +1,9 @@
 // Saying what the right answer is: a press corrects what is seen now, a button held down a span.
 
+import { attribute, h, say } from "./dom.js";
 import { request } from "./live.js";
 
+const SURE_MS = 5000;
 const SLIP_PX = 24; // a finger that moves further has thought better of it
 
 /**
@@ -56,11 +58,52 @@ export function arrows(list) {
 }
 
 /** Send what the right answer to `id` is, or was for the last `held` seconds; returns what came of it. */
-export async function correct(id, answer, held) {
-  const path = `/api/corrections/${id.split("/").map(encodeURIComponent).join("/")}`;
+export const correct = (id, answer, held) => send("POST", "corrections", id, { answer, held_s: held });
+
+async function send(method, what, id, body) {
   try {
-    return (await request("POST", path, { answer, held_s: held })).message;
+    return (await request(method, `/api/${what}/${id.split("/").map(encodeURIComponent).join("/")}`, body)).message;
   } catch (error) {
     return error.message;
   }
+}
+
+/**
+ * Make the button that says from how many spans the answer to `id` was learned, and takes that back:
+ * pressed twice. `show(learned, text)` shows it, or nothing; `tell` gets what came of it.
+ */
+export function learnedButton(id, tell) {
+  const button = h("button", { type: "button", class: "learned", hidden: true });
+  let shown = null;
+  let sure = null;
+  const draw = () => {
+    button.hidden = !shown;
+    if (!shown) return;
+    say(button, sure ? "take it back?" : `learned from ${shown.spans}`);
+    attribute(button, "title", `${shown.words}. Press twice to answer as before.`);
+    attribute(button, "aria-label", sure ? `Take back what was learned: ${shown.text}`
+      : `Learned on this camera, from ${shown.spans} spans: ${shown.text}`);
+  };
+  const settle = () => {
+    clearTimeout(sure);
+    sure = null;
+    draw();
+  };
+  button.addEventListener("click", async () => {
+    if (!sure) {
+      sure = setTimeout(settle, SURE_MS);
+      draw();
+      return;
+    }
+    settle();
+    tell(await send("DELETE", "learned", id));
+  });
+  return {
+    button,
+    show(learned, text) {
+      shown = learned ? { ...learned, text } : null;
+      if (!shown) settle();
+      draw();
+    },
+  };
 }

@@ -55,6 +55,7 @@ const live = new Live({
       drawSystem(system);
       table.costs(system.costs);
       picture.views(Object.keys(system.views).filter(Boolean));
+      table.learned(system.learned);
       say($("mark"), system.mark);
       $("mark").hidden = !system.mark;
     }

@@ -1,6 +1,6 @@
 // The table of questions: one row each, made once and kept up to date.
 
-import { arrows, correct, holdable } from "./corrections.js";
+import { arrows, correct, holdable, learnedButton } from "./corrections.js";
 import { $, attribute, h, say } from "./dom.js";
 import { hertz, milliseconds, probability, seconds } from "./format.js";
 import { holds, kindOf } from "./kinds.js";
@@ -12,7 +12,7 @@ const TIER_HINTS = {
   2: "Tier 2: the language model",
 };
 // Behind a model's name, where it was asked again about more of the past: +window, or +VIEW.
-const AGAIN = /\+(?!reuse)([^+]+)/;
+const AGAIN = /\+(?!reuse|learned)([^+]+)/;
 const CHANGED_MS = 1500;
 const TOLD_S = 6;
 const SORT_S = 1;
@@ -27,6 +27,7 @@ class Row {
     this.text = h("span", { class: "text" });
     this.name = h("span", { class: "mono muted" });
     this.reason = h("span", { class: "reason" });
+    this.learned = learnedButton(id, (said) => this.tell(said));
     this.options = h("ul", { class: "options" });
     arrows(this.options);
     this.options.addEventListener("keydown", ({ key }) => { if (key === "Escape") this.propose(null); });
@@ -49,7 +50,7 @@ class Row {
     const cell = (name, ...children) => h("td", { role: "cell", class: name }, ...children);
     this.element = h("tr", { role: "row", "data-id": id },
       h("th", { role: "rowheader", scope: "row", class: "question" },
-        this.text, h("span", { class: "under small" }, this.name, this.reason), this.options),
+        this.text, h("span", { class: "under small" }, this.name, this.learned.button, this.reason), this.options),
       cell("answers", this.answer, " ", this.value),
       cell("probability", this.p,
         h("span", { class: "bar", "aria-hidden": "true" }, this.fill, ...this.marks)),
@@ -344,6 +345,11 @@ export class Table {
   costs(costs) {
     this.body.closest("section").classList.toggle("costed", Object.keys(costs).length > 0);
     for (const [id, row] of this.rows) row.costs(costs[id]);
+  }
+
+  /** Show what was learned: {id: {spans, words}}. */
+  learned(all) {
+    for (const [id, row] of this.rows) row.learned.show(all[id], row.question.text);
   }
 }
 
