@@ -200,13 +200,13 @@ def test_what_a_view_showed_is_its_own_and_forgotten_with_it(tmp_path):
     made = corrector(tmp_path, (1.0,), view="front")
     made.looks.take(look(2.0, view="door"))
     for view, answer in (("front", "no"), ("door", "yes")):
-        made.correct(PERSON, [view], answer, {})
+        made.correct(PERSON, [View(view, "image")], answer, {})
     assert [one.answer for one in made.store.corrections("person", "door")] == ["yes"]
     assert len(made.store.corrections()) == 2
     assert [str(one).split(" for")[0] for one in made.store.corrections()] == [
         "number 1: front/person is no", "number 2: door/person is yes"]
     made.looks.forget_view("door")
     with pytest.raises(CorrectionError, match="has not been answered lately"):
-        made.correct(PERSON, ["door"], "no", {})
+        made.correct(PERSON, [View("door", "b")], "no", {})
     made.looks.take(look(3.0, view="door"))  # another camera under that name, of any time
     assert made.looks.span_ns("door")[1] == 3 * NS and made.looks.span_ns("front") is not None
