@@ -650,6 +650,15 @@ def test_lines_to_use_a_question_elsewhere(browser, viewer):
             "text": "Isn't it?", "kind": "choice", "options": ["a", "b: c"], "timeout_s": 5.0}
         entry = dialog.get_by_role("textbox", name="Its entry").input_value()
         assert list(QuestionBook.loads(entry)) == [viewer.source.book.get("pick")]
+        page.keyboard.press("Escape")
+        viewer.board.questions([Question("pick", "Isn't it?", depth="auto")], ["", "door"])
+        row(page, '"door/pick"').get_by_role("button", name="Edit or remove").click()
+        assert dialog.get_by_role("textbox", name="Its decisions").input_value() == (
+            "ros2 topic echo /test_node/door/decisions/pick")
+        call = dialog.get_by_role("textbox", name="Ask it once").input_value()
+        assert yaml.safe_load(shlex.split(call)[-1])["view"] == "door"
+        entry = dialog.get_by_role("textbox", name="Its entry").input_value()
+        assert list(QuestionBook.loads(entry)) == [Question("pick", "Isn't it?", depth="auto")]
 
 
 def test_a_flapping_answer_is_one_line(viewer, page):

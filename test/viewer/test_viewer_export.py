@@ -10,6 +10,7 @@ import pytest
 from viewer_site import decision, site
 
 from vlm_decisions.questions import Question, QuestionBook
+from vlm_decisions.views import View
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +61,20 @@ def test_events_are_saved(viewer):
 def test_questions_are_saved_as_a_file_that_loads(viewer):
     text = get(viewer, "questions.yaml")
     assert list(QuestionBook.loads(text)) == list(viewer.source.book)
+
+
+def test_questions_of_views_are_saved_with_their_views(viewer):
+    door = View("door", image="/front", region=(0.1, 0.2, 0.5, 0.6))
+    viewer.board.views([View(), door])
+    asked = Question("open", "Is it open?", view="door", needs="person")
+    viewer.board.questions([*viewer.source.book, asked], ["", "door"])
+    viewer.board.decision(decision("open", "yes", 0.9, view="door"))
+    book = QuestionBook.loads(get(viewer, "questions.yaml"))
+    assert book.views == (door,) and list(book)[-1] == asked
+    rows = list(csv.DictReader(io.StringIO(get(viewer, "decisions.csv"))))
+    assert (rows[-1]["question_id"], rows[-1]["view"]) == ("open", "door")
+    viewer.board.views([])
+    viewer.board.questions(viewer.source.book)
 
 
 def test_decisions_kept_are_bounded(monkeypatch):

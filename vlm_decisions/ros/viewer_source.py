@@ -118,6 +118,7 @@ class RosSource:
 
     def _told(self, msg: QuestionArray) -> None:
         self._views = {view.name: view_from_msg(view) for view in msg.views}
+        self._board.views(self._views.values())
         self._board.questions([question_from_msg(question) for question in msg.questions],
                               list(self._views) or [""])
 

@@ -22,7 +22,7 @@ from ..kinds import Score, kind_of, level_values
 from ..questions import MAX_QUESTIONS, RESERVED_PREFIX, Question
 from ..runtime.system import System, finite
 from ..sources.truth import TruthRow
-from ..views import address
+from ..views import View, address
 from .source import CHANNELS
 from .state import PageState, Strain, state_of
 from .truth import RecentTruth, answer_of
@@ -96,6 +96,7 @@ class Board:
         self._version = 0
         self._questions: dict[str, Question] = {}
         self._questions_version = 0
+        self._views: tuple[View, ...] = ()
         self._rows: dict[str, _Row] = {}
         self._system = System()
         self._system_version = 0
@@ -167,6 +168,11 @@ class Board:
             self._flapping = {k: v for k, v in self._flapping.items()
                               if not k or k in self._questions}
             self._questions_version = self._next()
+
+    def views(self, views: Iterable[View]) -> None:
+        """Take what the views show, for a file of questions."""
+        with self._lock:
+            self._views = tuple(views)
 
     @property
     def model(self) -> str:
@@ -254,6 +260,11 @@ class Board:
         """Return the standing questions in order."""
         with self._lock:
             return tuple({question.id: question for question in self._questions.values()}.values())
+
+    def described(self) -> tuple[View, ...]:
+        """Return the views that have names."""
+        with self._lock:
+            return tuple(view for view in self._views if view.name)
 
     def decisions(self) -> tuple[Decision, ...]:
         """Return the last decisions, oldest first."""
@@ -508,7 +519,8 @@ def _is_health(name: str) -> bool:
 
 
 def _question(name: str, question: Question) -> dict[str, Any]:
-    return {"id": name, "text": question.text, "kind": question.kind,
+    return {"id": name, "view": name.rpartition("/")[0], "entry": question.to_dict(),
+            "text": question.text, "kind": question.kind,
             "options": list(question.options), "tier": question.tier,
             "head": question.head, "rate_hz": question.rate_hz, "enter": question.enter,
             "exit": question.exit, "ema": question.ema,

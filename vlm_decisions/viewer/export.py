@@ -11,10 +11,10 @@ from typing import Any
 import yaml
 
 from ..decision import Decision
-from ..questions import Question
+from ..views import views_to_dict
 from .board import Board
 
-_DECISION = ("question_id", "answer", "p", "p_raw", "t_start", "t_end", "t_decided", "age",
+_DECISION = ("question_id", "view", "answer", "p", "p_raw", "t_start", "t_end", "t_decided", "age",
              "changed", "since", "t_asked", "t_onset", "t_onset_sd_s",
              "contradicts", "tier", "depth", "model", "frame_id", "status", "reason", "options",
              "probabilities", "value", "answers")
@@ -49,8 +49,10 @@ def _decisions(decisions: Iterable[Decision]) -> list[dict[str, Any]]:
     return [decision.to_dict() for decision in decisions]
 
 
-def _questions(questions: Iterable[Question]) -> str:
-    return yaml.safe_dump({"questions": [question.to_dict() for question in questions]},
+def _questions(board: Board) -> str:
+    views = views_to_dict(board.described())
+    return yaml.safe_dump({**({"views": views} if views else {}),
+                           "questions": [question.to_dict() for question in board.standing()]},
                           sort_keys=False, allow_unicode=True, width=100)
 
 
@@ -59,6 +61,6 @@ FILES: dict[str, tuple[str, Callable[[Board], str]]] = {
     "decisions.csv": ("text/csv", lambda b: _csv(_decisions(b.decisions()), _DECISION)),
     "events.jsonl": ("application/x-ndjson", lambda b: _jsonl(b.events())),
     "events.csv": ("text/csv", lambda b: _csv(b.events(), _EVENT)),
-    "questions.yaml": ("application/yaml", lambda b: _questions(b.standing())),
+    "questions.yaml": ("application/yaml", _questions),
 }
 """By name: the media type, and what writes the text of the file from a board."""

@@ -127,7 +127,9 @@ class RuntimeSource:
 
     def _announce(self) -> None:
         standing = self._runtime.questions()
-        self._board.questions(standing, [view.name for view in self._runtime.views()])
+        views = self._runtime.views()
+        self._board.views(views)
+        self._board.questions(standing, [view.name for view in views])
         with self._lock:
             ids = {question.id for question in standing}
             self._newest = {view: {name: d for name, d in decisions.items()

@@ -2,25 +2,19 @@
 
 import { $, h, say } from "./dom.js";
 
-const DEFAULTS = { kind: "yes_no", rate_hz: 4, enter: 0.65, exit: 0.35, ema: 0.7, tier: "auto" };
-
 // JSON's strings and lists are YAML's as well.
-function yaml(question) {
-  const fields = [["id", question.id], ["text", question.text]];
-  for (const [name, usual] of Object.entries(DEFAULTS)) {
-    if (question[name] !== usual) fields.push([name, question[name]]);
-  }
-  for (const name of ["options", "thresholds"]) if (question[name].length) fields.push([name, question[name]]);
-  return `- {${fields.map(([name, value]) => `${name}: ${JSON.stringify(value)}`).join(", ")}}`;
+function yaml({ entry }) {
+  return `- {${Object.entries(entry).map(([name, value]) => `${name}: ${JSON.stringify(value)}`).join(", ")}}`;
 }
 
 /** Quote for a shell. */
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 
 function commands(question, node) {
-  const fields = { text: question.text, kind: question.kind, options: question.options, timeout_s: 5.0 };
+  const { entry, view, text, kind, options } = question;
+  const fields = { text, kind, options, ...(view ? { view } : {}), timeout_s: 5.0 };
   return [
-    ["Its decisions", `ros2 topic echo ${node}/decisions/${question.id}`],
+    ["Its decisions", `ros2 topic echo ${node}/${view ? `${view}/` : ""}decisions/${entry.id}`],
     ["Ask it once", `ros2 service call ${node}/ask vlm_decisions/srv/Ask ${quoted(JSON.stringify(fields))}`],
   ];
 }
