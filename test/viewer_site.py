@@ -7,13 +7,14 @@ import http.client
 import json
 import math
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from websockets.sync.client import ClientConnection, connect
 
 from vlm_decisions.decision import Decision
-from vlm_decisions.questions import Question, QuestionBook
+from vlm_decisions.questions import Question, QuestionBook, questions_path
 from vlm_decisions.runtime.system import System
 from vlm_decisions.viewer.app import ViewerApp
 from vlm_decisions.viewer.board import Board
@@ -31,6 +32,15 @@ def decision(question_id: str = "person", answer: str = "yes", p: float = 0.9, *
         "t_start_ns": 1_000_000_000, "t_end_ns": 2_000_000_000, "t_decided_ns": 2_250_000_000,
         "changed": False, "since_ns": 1_000_000_000, "model": "fake", **changes}
     return Decision(question_id, answer, math.nan if answer == "unknown" else p, **values)
+
+
+SOME = ("person", "door_open", "activity")
+
+
+def some_of_the_desk(path: Path) -> None:
+    """Write a file of a few of the desk's questions, for tests that need a running desk."""
+    desk = QuestionBook.load(questions_path("desk"))
+    QuestionBook(desk.get(name) for name in SOME).save(path)
 
 
 class BookSource:

@@ -9,7 +9,7 @@ import sys
 
 import cv2
 import pytest
-from viewer_site import decision, picture, site
+from viewer_site import decision, picture, site, some_of_the_desk
 from waiting import wait_for
 
 from vlm_decisions.viewer.browser import BrowserError, find_browser, opened, screenshot
@@ -79,9 +79,10 @@ def test_bad_sizes_are_named(capsys):
 def test_the_simulated_desk_is_pictured(tmp_path):
     pytest.importorskip("rclpy", reason="rclpy is not installed")
     browser_or_skip()
-    path = tmp_path / "desk.png"
+    path, questions = tmp_path / "desk.png", tmp_path / "questions.yaml"
+    some_of_the_desk(questions)
     child = view("--sim", "--port", free_port(), "--screenshot", path, "--seconds", "1",
-                 "--size", "1280x800")
+                 "--size", "1280x800", "--questions", questions)
     out = child.communicate(timeout=240)[0]
     assert child.returncode == 0, out
     image = cv2.imread(str(path))
