@@ -632,6 +632,38 @@ def test_thresholds_are_dragged_on_what_was_seen(viewer, page):
     wait_for(lambda: viewer.source.book.get("person").enter == pytest.approx(0.85, abs=0.02), 20)
 
 
+def test_thresholds_of_a_score_are_dragged(viewer, page):
+    viewer.source.book.add(SCORE)
+    viewer.board.questions(viewer.source.book)
+    expect(row(page, "people"), "waiting")
+    for value, level in ((0.2, "none"), (0.8, "one"), (0.2, "none"), (0.8, "one")):
+        viewer.board.decision(decision("people", level, 0.7, options=SCORE.options, value=value))
+        expect(row(page, "people").locator(".answers"), f"{level} {value:.2f}")
+        page.wait_for_timeout(600)
+    row(page, "people").get_by_role("button", name="Edit or remove").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog, "would have changed 3 times.")
+    first = dialog.get_by_role("slider", name="Threshold between none and one")
+    assert dialog.get_by_role("slider").count() == 2
+    assert float(first.get_attribute("aria-valuenow")) == 0.5  # half way
+    plot, box = dialog.locator(".plot").bounding_box(), first.bounding_box()
+    page.mouse.move(box["x"] + 100, box["y"] + box["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 100, plot["y"] + 0.4 * plot["height"], steps=4)  # at 1.2 of 2
+    page.mouse.up()
+    expect(dialog, "would have changed 0 times; with the old values 3 times.")
+    first.press("ArrowDown")
+    at, other = map(float, dialog.get_by_label("Thresholds between").input_value().split(","))
+    assert at == pytest.approx(1.18, abs=0.05) and other == 1.5
+    first.press("PageUp")
+    first.press("PageUp")
+    expect(dialog, "The thresholds must rise.")
+    first.press("PageDown")
+    first.press("PageDown")
+    dialog.get_by_role("button", name="Save").click()
+    wait_for(lambda: viewer.source.book.get("people").thresholds == pytest.approx((at, 1.5)), 20)
+
+
 def test_lines_to_use_a_question_elsewhere(browser, viewer):
     viewer.source.kind = "ros"
     viewer.source.book.add(Question("pick", "Isn't it?", kind="choice", options=("a", "b: c"),

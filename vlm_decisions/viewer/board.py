@@ -524,7 +524,9 @@ def _question(name: str, question: Question) -> dict[str, Any]:
             "options": list(question.options), "tier": question.tier,
             "head": question.head, "rate_hz": question.rate_hz, "enter": question.enter,
             "exit": question.exit, "ema": question.ema,
-            "thresholds": list(question.thresholds), "bands": _bands(question)}
+            "thresholds": list(question.thresholds), "bands": _bands(question),
+            "values": list(level_values(question.options))
+            if isinstance(kind_of(question), Score) else []}
 
 
 def _bands(question: Question) -> list[tuple[float, float]]:

@@ -187,7 +187,7 @@ export function editForm(removed, node) {
   const form = $("edit-form");
   const remove = $("edit-remove");
   const numbers = ["rate_hz", "enter", "exit", "ema"];
-  const thresholds = new Thresholds($("edit-chart"), $("edit-changes"), form.elements.enter, form.elements.exit);
+  const thresholds = new Thresholds($("edit-chart"), $("edit-changes"), form.elements.enter, form.elements.exit, $("edit-thresholds"));
   let question = null;
 
   const open = (chosen, history, tier) => {
