@@ -607,6 +607,15 @@ def test_the_picture_stays_in_sight_on_a_phone(browser, viewer):
         assert frame["width"] / frame["height"] == pytest.approx(4 / 3, 0.01)
 
 
+def drag(page, handle, down):
+    """Drag a threshold to a place in its plot: the share of the height from the top."""
+    plot, box = page.locator(".plot").bounding_box(), handle.bounding_box()
+    page.mouse.move(box["x"] + 100, box["y"] + box["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 100, plot["y"] + down * plot["height"], steps=4)
+    page.mouse.up()
+
+
 def test_thresholds_are_dragged_on_what_was_seen(viewer, page):
     expect(row(page, "person"), "waiting")
     for p in (0.2, 0.7, 0.3, 0.8, 0.2):  # over .65 and under .35 by turns
@@ -617,11 +626,7 @@ def test_thresholds_are_dragged_on_what_was_seen(viewer, page):
     dialog = page.get_by_role("dialog")
     expect(dialog, "would have changed 4 times.")
     enter = dialog.get_by_role("slider", name="Threshold for yes")
-    plot, box = dialog.locator(".plot").bounding_box(), enter.bounding_box()
-    page.mouse.move(box["x"] + 100, box["y"] + box["height"] / 2)
-    page.mouse.down()
-    page.mouse.move(box["x"] + 100, plot["y"] + 0.25 * plot["height"], steps=4)
-    page.mouse.up()
+    drag(page, enter, 0.25)
     assert float(dialog.locator("#edit-enter").input_value()) == pytest.approx(0.75, abs=0.02)
     expect(dialog, "would have changed twice; with the old values 4 times.")
     for _ in range(10):
@@ -646,11 +651,7 @@ def test_thresholds_of_a_score_are_dragged(viewer, page):
     first = dialog.get_by_role("slider", name="Threshold between none and one")
     assert dialog.get_by_role("slider").count() == 2
     assert float(first.get_attribute("aria-valuenow")) == 0.5  # half way
-    plot, box = dialog.locator(".plot").bounding_box(), first.bounding_box()
-    page.mouse.move(box["x"] + 100, box["y"] + box["height"] / 2)
-    page.mouse.down()
-    page.mouse.move(box["x"] + 100, plot["y"] + 0.4 * plot["height"], steps=4)  # at 1.2 of 2
-    page.mouse.up()
+    drag(page, first, 0.4)  # to 1.2 of 2
     expect(dialog, "would have changed 0 times; with the old values 3 times.")
     first.press("ArrowDown")
     at, other = map(float, dialog.get_by_label("Thresholds between").input_value().split(","))
