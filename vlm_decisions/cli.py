@@ -111,6 +111,7 @@ def _parser() -> argparse.ArgumentParser:
         replay,
         run,
         study,
+        teach,
         train,
         view,
     )
@@ -121,8 +122,8 @@ def _parser() -> argparse.ArgumentParser:
         "probabilities with ages.", example="demo --seconds 20")
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for module in (demo, view, run, record, replay, train, calibrate, corrections, bench, check,
-                   study):
+    for module in (demo, view, run, record, replay, train, calibrate, corrections, teach, bench,
+                   check, study):
         module.add(commands)
     return parser
 

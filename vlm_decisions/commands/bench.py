@@ -164,6 +164,32 @@ def add(commands: Commands) -> None:
         return 0
 
     views.set_defaults(run=run_views)
+    teach = what.add_parser("teach", help="what corrections bring on a camera unknown to the model",
+                            example="--json teach.json")
+    teach.add_argument("--desks", type=count, default=2, metavar="N", help="[2]")
+    teach.add_argument("--episodes", type=count, default=24, metavar="N",
+                       help="of each desk that are labelled [24]")
+    teach.add_argument("--held", type=count, default=16, metavar="N",
+                       help="other episodes of it that are measured [16]")
+    teach.add_argument("--lamps", type=count, default=2, metavar="N",
+                       help="desks with a lamp that was never taught [2]")
+    teach.add_argument("--phases", type=count, default=3, metavar="N",
+                       help="of 10 s with learning, and as many without, to time ticks in [3]")
+    teach.add_argument("--model", default="sim_desk")
+    teach.add_argument("--json", metavar="F")
+
+    def run_teach(options: argparse.Namespace) -> int:
+        from ..files.atomic import write_json
+        from ..lab.bench.teach import bench_teach, print_teach
+
+        result = bench_teach(desks=options.desks, episodes=options.episodes, held=options.held,
+                             lamps=options.lamps, phases=options.phases, model=options.model)
+        print_teach(result)
+        if options.json:
+            write_json(options.json, result)
+        return 0
+
+    teach.set_defaults(run=run_teach)
     bench_replay.add(what)
     bench_soak.add(what)
 

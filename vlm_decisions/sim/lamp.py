@@ -6,6 +6,7 @@ import cv2
 import numpy as np
 
 from .canvas import Canvas
+from .script import Script
 
 SHORTEST_S, LONGEST_S = 1.8, 4.0
 SHADE = (92, 96, 88)
@@ -15,17 +16,19 @@ LIT = (255, 240, 170)
 class Lamp:
     """Hangs from the ceiling on the side away from the door, and is switched on and off.
 
-    `switched_s`: when, in order; it begins off or on by chance.
+    Where it hangs is the seed's; when it is switched (`switched_s`, in order) is the script's, so
+    that one desk may be seen in many episodes.
     """
 
-    def __init__(self, seed: int, duration_s: float, door_x: float) -> None:
+    def __init__(self, seed: int, script: Script, door_x: float) -> None:
         rng = np.random.default_rng([seed, 21])
         self._x = float(np.clip(1.0 - door_x + rng.uniform(-0.12, 0.12), 0.15, 0.85))
         self._y = float(rng.uniform(0.1, 0.16))
+        rng = np.random.default_rng([22, *(round(1e3 * t) for t in script.changes_s)])
         self._begins_on = bool(rng.random() < 0.5)
         self.switched_s: list[float] = []
         t_s = float(rng.uniform(0.5, LONGEST_S))
-        while t_s < duration_s:
+        while t_s < script.duration_s:
             self.switched_s.append(t_s)
             t_s += float(rng.uniform(SHORTEST_S, LONGEST_S))
 

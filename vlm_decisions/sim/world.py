@@ -75,7 +75,7 @@ class World:
         self._blur = float(rng.uniform(0.0, 0.0035)) if shake and rng.random() < 0.4 else 0.0
         self._shake = float(rng.uniform(0.0, 0.004)) if shake else 0.0
         self._phase = float(rng.uniform(0, 6.28))
-        self._lamp = Lamp(seed, self.duration_s, self._door_x) if lamp else None
+        self._lamp = Lamp(seed, self.script, self._door_x) if lamp else None
         self._style = style
         self._backgrounds: dict[tuple[int, int, bool], np.ndarray] = {}
         self._finish: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}

@@ -1,0 +1,259 @@
+"""`vlm-decisions bench teach`: what corrections bring on a camera that the model does not know.
+
+A few simulated desks are seen through a camera of another palette, lens and sensor (`sim.style`).
+Of each question of the desk set, spans are labelled from the truth, as many of yes as of no where
+there are, and fitted by what the node learns with. Measured are other episodes of the same desks.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...decision import UNKNOWN, Decision
+from ...files import resources
+from ...frames import FPS, NS, Frame
+from ...kinds import YesNo
+from ...learn.corrections import CorrectionStore, Corrector, ModelId
+from ...learn.learner import Learner, span_of
+from ...learn.span_fit import LabelledSpan, SpanFit, fit_spans
+from ...questions import Question, QuestionBook, questions_path
+from ...runtime import Runtime
+from ...runtime.health import HEALTH_IDS
+from ...runtime.learned import pooled
+from ...sim.clips import SIZE
+from ...sim.script import Script
+from ...sim.style import STRANGE, Style
+from ...sim.world import World
+from ..taught_desk import FIRST_SEED, ReadScenes, TaughtDesk
+from ..teach import HELD_SEED, teach
+
+SPANS = (5, 10, 20, 40)
+PHASE_S = 10.0
+"""Ticks are timed with and without learning in turns of so long, seconds."""
+
+
+def bench_teach(*, desks: int = 2, episodes: int = 24, held: int = 16, lamps: int = 2,
+                phases: int = 3, model: str = "sim_desk") -> dict[str, Any]:
+    """Measure learning from corrections.
+
+    Args:
+        desks: how many are seen; each learns for itself.
+        episodes: of each desk, of 12 s, that spans are labelled in.
+        held: other episodes of it that everything is measured on.
+        lamps: desks with a lamp, which the model was never taught.
+        phases: turns with learning, and as many without, in which ticks are timed.
+        model: embedded name, local path or hub name.
+
+    Returns:
+        usual: accuracy of the shipped settings through the usual camera; before: through the
+        strange one; after: by number of spans, with what was adopted. Of each question and desk the
+        share of looks that are right at P(yes) = 0.5; the mean of these. recovered: by number of
+        spans, the share of the loss that is won back. adopted: by number of spans, how many. spans:
+        that there were, of 40, the mean. worse_questions: how many were right less often with 40
+        spans than before, and `worst` by how much. unseen_question_auroc: of a lamp taught by 12
+        spans, the least of the desks. seconds_to_adopt: from a correction until it is in use, while
+        the model answers live, the longest. tick_p95_ratio: from the end of a group until its
+        last answer, while something is learned all the time against while nothing is.
+    """
+    from ...engine import Engine
+
+    engine = Engine.load(model)
+    questions = [one for one in QuestionBook.load(questions_path("desk")) if one.kind == YesNo.name]
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for desk in range(desks):
+            rows += _one_desk(engine, questions, desk, Path(folder) / str(desk), episodes, held)
+        live = _live(model, questions, Path(folder) / "0", phases)
+    auroc = [teach(engine, "lamp", "Is the lamp on?", seed=desk, scenes=max(2, held // 2))[
+        "after"]["auroc"] for desk in range(lamps)]
+    usual, before = (statistics.mean(row[name] for row in rows) for name in ("usual", "before"))
+    after = {n: statistics.mean(row["after"][n] for row in rows) for n in SPANS}
+    changes = [row["after"][SPANS[-1]] - row["before"] for row in rows]
+    return {
+        "usual": usual, "before": before, "after": {str(n): after[n] for n in SPANS},
+        "recovered": {str(n): (after[n] - before) / (usual - before) for n in SPANS},
+        "adopted": {str(n): sum(row["adopted"][n] for row in rows) for n in SPANS},
+        "spans": statistics.mean(row["spans"] for row in rows),
+        "worse_questions": sum(change < 0 for change in changes), "worst": min(0.0, *changes),
+        "unseen_question_auroc": min(auroc) if auroc else None, **live,
+        "of": {"desks": desks, "questions": len(rows), "episodes": episodes, "held": held},
+        "questions": rows,
+    }
+
+
+def print_teach(result: dict[str, Any]) -> None:
+    """Print the result of bench_teach."""
+    print(f"right: {result['usual']:.3f} through the usual camera, {result['before']:.3f} through "
+          f"the strange one ({result['of']['questions']} questions of {result['of']['desks']} "
+          "desks)")
+    for n, accuracy in result["after"].items():
+        print(f"with {n:>2} spans: {accuracy:.3f}, {100 * result['recovered'][n]:.0f}% of the loss "
+              f"won back; {result['adopted'][n]} adopted")
+    print(f"worse than before: {result['worse_questions']} (by {-result['worst']:.3f} at most)")
+    print(f"a question never taught: AUROC {result['unseen_question_auroc']}")
+    print(f"in use after {result['seconds_to_adopt']:.2f} s; tick p95 "
+          f"{result['tick_p95_ratio']:.3f} times as long meanwhile")
+
+
+def _one_desk(engine: Any, questions: Sequence[Question], desk: int, folder: Path, episodes: int,
+              held: int) -> list[dict[str, Any]]:
+    """Return a row for each question of a desk; its corrections are kept in the folder."""
+    seeds = range(HELD_SEED + 1000 * desk, HELD_SEED + 1000 * desk + held)
+    with tempfile.TemporaryDirectory() as unused, _desk(engine, questions, desk, None,
+                                                        Path(unused)) as plain:
+        usual = plain.read(seeds)
+    with _desk(engine, questions, desk, STRANGE, folder) as seen:
+        left = {one.id: {True: SPANS[-1] // 2, False: SPANS[-1] // 2} for one in questions}
+        for seed in range(FIRST_SEED + 1000 * desk, FIRST_SEED + 1000 * desk + episodes):
+            truth = seen.watch(seed)
+            for question in questions:
+                for yes, start_ns, end_ns in list(seen.spans(truth, question)):
+                    if left[question.id][yes]:
+                        left[question.id][yes] -= 1
+                        seen.correct(question, yes, start_ns, end_ns, learn=False)
+        test = seen.read(seeds)
+        store = seen.corrector.store
+        found = []
+        for question in questions:
+            spans = _by_turns([span_of(seen.corrector, question, one)
+                               for one in store.corrections(question.id)])
+            if question.id not in test.z or question.id not in usual.z:
+                continue
+            found.append(_row(question, desk, spans, usual, test))
+    return found
+
+
+def _desk(engine: Any, questions: Sequence[Question], desk: int, style: Style | None,
+          folder: Path) -> TaughtDesk:
+    def draw(_: int, script: Script) -> World:
+        return World(FIRST_SEED + desk, script, style=style)
+
+    return TaughtDesk(engine, questions, folder, draw)
+
+
+def _by_turns(spans: Sequence[LabelledSpan]) -> list[LabelledSpan]:
+    """Return spans with yes and no by turns, as far as there are both."""
+    sides = [[one for one in spans if one.yes == side] for side in (True, False)]
+    return [one for pair in itertools.zip_longest(*sides) for one in pair if one is not None]
+
+
+def _row(question: Question, desk: int, spans: Sequence[LabelledSpan], usual: ReadScenes,
+         test: ReadScenes) -> dict[str, Any]:
+    name = question.id
+    z, mean, peak, yes = (getattr(test, part)[name] for part in ("z", "mean", "max", "yes"))
+    after, adopted, refusal, fit = {}, {}, "", None
+    for n in SPANS:
+        new = fit_spans(spans[:n], head=question.tier != "vlm", kept=fit is not None)
+        fit, refusal = (new, "") if not new.refusal else (None, new.refusal)
+        adopted[n] = fit is not None
+        logit = z if fit is None else _logit(fit, z, mean, peak)
+        after[n] = float(np.mean((logit > 0) == yes))
+    return {"question": name, "desk": desk, "spans": len(spans), "looks": len(yes),
+            "usual": float(np.mean((usual.z[name] > 0) == usual.yes[name])),
+            "before": float(np.mean((z > 0) == yes)), "after": after, "adopted": adopted,
+            "refusal": refusal}
+
+
+def _logit(fit: SpanFit, z: np.ndarray, mean: np.ndarray, peak: np.ndarray) -> np.ndarray:
+    logit = fit.bias + (fit.scale * z if fit.scale else 0.0)
+    return logit + pooled(fit.pooling, mean, peak) @ fit.weight if fit.weight.size else logit
+
+
+def _live(model: str, questions: Sequence[Question], folder: Path, phases: int) -> dict[str, float]:
+    """Time adoption and ticks while a camera is answered in real time."""
+    from ...engine import Engine
+
+    ends: dict[int, float] = {}  # by the end of a group, milliseconds until its last answer
+
+    def answered(decision: Decision) -> None:
+        if decision.answer != UNKNOWN and decision.question_id not in HEALTH_IDS:
+            ends[decision.t_end_ns] = 1e3 * decision.age_s
+
+    faults: list[str] = []
+    runtime = Runtime(lambda: Engine.load(model), QuestionBook(questions), on_decision=answered,
+                      on_error=faults.append, head_paths=[resources.share_file("heads")])
+    corrector = Corrector(CorrectionStore(folder))
+    runtime.start()
+    runtime.wait_ready()
+    learner = Learner(corrector, runtime, lambda message: None, faults.append, lambda: None)
+    by_question = {one.id: corrector.store.corrections(one.id) for one in questions}
+    known = next(own[0] for own in by_question.values() if own)
+    corrector.model = ModelId(known.model, known.fingerprint, known.pixel_budget, known.language)
+    learner.start()
+    newest = [own[-1] for own in by_question.values() if own]
+    again = itertools.cycle(newest)
+    took: list[float] = []
+    times: dict[bool, list[float]] = {True: [], False: []}
+    try:
+        with _filming(runtime):
+            time.sleep(PHASE_S / 2)
+            for correction in newest:
+                began_s = time.perf_counter()
+                learner.consider(correction)
+                learner.wait_idle()
+                if runtime.learned():
+                    took.append(time.perf_counter() - began_s)
+                _undo_all(learner, runtime)
+                time.sleep(0.5)
+            for phase in range(2 * phases):
+                learning = bool(phase % 2)
+                ends.clear()
+                until_s = time.monotonic() + PHASE_S
+                while time.monotonic() < until_s:
+                    if learning:
+                        learner.consider(next(again))
+                        learner.wait_idle()
+                        _undo_all(learner, runtime)  # ticks are timed with the same answers
+                    else:
+                        time.sleep(0.1)
+                times[learning] += list(ends.values())
+    finally:
+        learner.close()
+        runtime.stop()
+    if faults:
+        raise RuntimeError(faults[0])
+    p95 = {learning: float(np.percentile(values or [math.nan], 95))
+           for learning, values in times.items()}
+    return {"seconds_to_adopt": max(took, default=math.nan), "adoptions": len(took),
+            "tick_p95_ms": p95[False], "tick_p95_ratio": p95[True] / p95[False]}
+
+
+def _undo_all(learner: Learner, runtime: Runtime) -> None:
+    for one in runtime.learned():
+        learner.undo(one.question_id, one.view)
+
+
+@contextmanager
+def _filming(runtime: Runtime) -> Any:
+    """Push frames of a desk in real time, drawn beforehand, from a thread of its own."""
+    script = Script.random(HELD_SEED, 12.0, (1.8, 3.2))
+    world = World(FIRST_SEED, script, style=STRANGE)
+    images = [world.render(k / FPS, *SIZE) for k in range(round(12.0 * FPS))]
+    stop = threading.Event()
+
+    def film() -> None:
+        began_s = time.monotonic()
+        for k in itertools.count():
+            if stop.wait(max(0.0, began_s + k / FPS - time.monotonic())):
+                return
+            runtime.push(Frame(images[k % len(images)], round(time.time() * NS)))
+            runtime.check_freshness()
+
+    thread = threading.Thread(target=film, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
