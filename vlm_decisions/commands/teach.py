@@ -32,16 +32,22 @@ def add(commands: Commands) -> None:
 
         result = taught(Engine.load(options.model), options.id, options.text, spans=options.spans,
                         scenes=options.scenes, seed=options.seed, out=options.out)
-        print(f"{options.id}: {result['learned']['words']}")
+        learned = result["learned"]
+        print(f"{options.id}: " + (learned["words"] if learned else
+                                   f"nothing was learned: {result['refusal']}"))
         for when in ("before", "after"):
             one = result[when]
             print(f"{when:<7} AUROC {one['auroc']:.3f}, balanced accuracy "
                   f"{one['balanced_accuracy']:.3f} ({one['looks']} looks at {options.scenes} "
                   "held-out episodes)")
-        if options.out:
-            print(f"head written to {options.out}")
         if options.json:
             write_json(options.json, result)
-        return 0
+        if options.out and learned and learned["what"] == "head":
+            print(f"head written to {options.out}")
+        elif options.out:
+            raise RuntimeError(f"{options.out} is not written: no head was learned"
+                               + ("; more --spans may" if not learned else
+                                  f", but a {learned['what']} of what the model answers already"))
+        return 0 if learned else 1
 
     teach.set_defaults(run=run)

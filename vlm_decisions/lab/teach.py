@@ -27,7 +27,7 @@ MOST_SCENES = 60
 
 
 class TeachError(RuntimeError):
-    """Nothing was learned; the message says why."""
+    """A question that cannot be taught; the message says why."""
 
 
 def teach(engine: Any, question_id: str, text: str, *, spans: int = 12, scenes: int = 12,
@@ -41,15 +41,15 @@ def teach(engine: Any, question_id: str, text: str, *, spans: int = 12, scenes: 
         spans: how many are labelled, yes and no by turns.
         scenes: held-out episodes that it is measured on.
         seed: of the desk.
-        out: file for the head, None for none.
+        out: file for the head, None for none; not written where no head was learned.
 
     Returns:
         before, after: auroc and balanced_accuracy of P(yes) on the held-out episodes. learned: see
-        Learned.summary. seconds: from the last correction until it was in use. scenes: seen for
-        the spans. head: the file.
+        Learned.summary, None where nothing was (`refusal`: why). seconds: from the last correction
+        until it was in use. scenes: seen for the spans.
 
     Raises:
-        QuestionError: no fact of the desk has this id. TeachError: it did not become a head.
+        QuestionError: no fact of the desk has this id. TeachError: there are too few spans.
     """
     def draw(_: int, script: Script) -> World:
         return World(seed, script, lamp=True)
@@ -74,18 +74,14 @@ def teach(engine: Any, question_id: str, text: str, *, spans: int = 12, scenes: 
         desk.learner.wait_idle()
         seconds = time.perf_counter() - began_s
         found = desk.runtime.learned()
-        if not found:
-            raise TeachError(f"nothing was learned from {spans} spans: "
-                             f"{desk.learner.state()['waiting'].get(question_id, '')}")
-        learned, after = found[0], desk.read(held)
-    if out is not None:
-        if not learned.is_head:
-            raise TeachError(f"what was learned is a {learned.what} of what the model answers "
-                             "already, no head: there is nothing to write")
+        learned = found[0] if found else None
+        refusal = "" if found else desk.learner.state()["waiting"].get(question_id, "")
+        after = desk.read(held) if found else before
+    if out is not None and learned is not None and learned.is_head:
         write_head(out, learned.as_head())
     truth = before.yes[question_id]
-    return {"question": question_id, "learned": learned.summary(), "scenes": seen,
-            "seconds": round(seconds, 3), "head": str(out) if out is not None else None,
+    return {"question": question_id, "learned": learned.summary() if learned else None,
+            "refusal": refusal, "scenes": seen, "seconds": round(seconds, 3),
             "before": _measured(truth, before.p[question_id]),
             "after": _measured(after.yes[question_id], after.p[question_id])}
 
