@@ -19,8 +19,10 @@ from vlm_decisions.learn.calibrate import (
     fit_question,
     print_calibration,
 )
+from vlm_decisions.learn.margins import least_margin
 from vlm_decisions.learn.measures import ece
 from vlm_decisions.learn.predictions import Predictions, labelled, predict, simulated_desks
+from vlm_decisions.learn.question_file import rewrite
 from vlm_decisions.learn.recordings import find_recordings
 from vlm_decisions.questions import Question, QuestionBook, QuestionError
 from vlm_decisions.runtime.heads import Head
@@ -198,11 +200,12 @@ def test_a_score_that_is_too_sure_is_made_softer():
     assert one.after["log_loss"] < one.before["log_loss"] / 2
     assert one.after["ece"] < 0.1 < one.before["ece"]
     assert one.before["accuracy"] == one.after["accuracy"] > 0.75
-    assert one.before["auroc"] is None and one.before["cost"] is None
+    assert one.before["auroc"] is None and one.before["cost"] > 0
     assert one.before["mae"] < 0.4
     choice = fit_any(Question("q", "Which?", kind="choice", options=LEVELS.options),
                      distributions_of(12, 20.0))
     assert choice.changes == one.changes and "mae" not in choice.before
+    assert choice.before["cost"] is None and "thresholds" not in choice.values
 
 
 def test_a_score_that_is_calibrated_is_kept():
@@ -229,6 +232,107 @@ def test_scores_that_nothing_can_be_fitted_on():
     broken[0].logits["q"][3, 1] = np.inf
     with pytest.raises(CalibrationError, match="not finite"):
         fit_any(LEVELS, broken)
+
+
+def levels_of(count, value, seed=0):
+    """Return recordings of 10 s of three levels; `value`: expected value where each is right."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for k in range(count):
+        truth = np.repeat([0, 1, 2, 1][k % 4:] + [0, 1, 2, 1][:k % 4], 10)
+        aim = np.array(value)[truth] + rng.normal(0, 0.04, 40)
+        high = np.clip(aim - 1, 0.01, 0.98)
+        p = np.stack([1 - high - np.clip(aim - 2 * high, 0.005, 1), np.clip(aim - 2 * high, 0.005,
+                                                                             1), high], axis=1)
+        found.append(Predictions(
+            f"r{k}", np.arange(1, 41) / 4, np.arange(40) == 0, {}, {},
+            {"q": truth.astype(np.int8)}, {"q": np.ones(40, bool)},
+            {"q": np.array([f"r{k}"] * 40)}, {"q": np.log(np.clip(p, 1e-3, 1))}))
+    return found
+
+
+@pytest.mark.parametrize("smoothing", ["ema", "filter"])
+def test_the_thresholds_of_a_score_are_put_between_what_its_levels_come_to(smoothing):
+    # Level 1 comes to 0.45 and 2 to 1.4: with thresholds half way neither is ever seen.
+    question = dataclasses.replace(LEVELS, smoothing=smoothing, switch_hz=2.0)
+    one = fit_any(question, levels_of(24, (0.05, 0.45, 1.4)))
+    first, second = one.values["thresholds"]
+    assert 0.1 < first < 0.45 < 1.0 < second < 1.4
+    assert one.after["cost"] < 0.3 * one.before["cost"]
+    assert one.changes["thresholds"] == (first, second)
+    # They are valid, and are what the file then says.
+    text = "- {id: q, text: How many?, kind: score, options: [none, one, two]}".replace(
+        "How many?", "How many")
+    changed = rewrite(text, {"q": {"thresholds": one.values["thresholds"]}})
+    assert QuestionBook.loads(changed).get("q").thresholds == pytest.approx((first, second))
+
+
+def test_thresholds_that_are_good_or_that_the_held_out_part_refutes_stay(monkeypatch):
+    good = fit_any(LEVELS, levels_of(24, (0.05, 1.0, 1.95)))
+    assert good.values["thresholds"] == () and "thresholds" not in good.changes
+    assert good.kept["thresholds"] == "no others are better by more than chance"
+    assert good.after["cost"] <= good.before["cost"]
+    monkeypatch.setattr("vlm_decisions.learn.calibrate.fit_level", lambda *_: 0.95)
+    bad = fit_any(LEVELS, levels_of(24, (0.05, 1.0, 1.95)))
+    assert bad.values["thresholds"] == () and "held-out" in bad.kept["thresholds"]
+
+
+def at_exit(predictions, noise, seed=0):
+    """Give question q an early exit: half its logits, and noise."""
+    rng = np.random.default_rng(seed)
+    return [dataclasses.replace(one, shallow={
+        "q": 0.5 * one.logits["q"] + noise * rng.normal(size=one.logits["q"].shape)})
+        for one in predictions]
+
+
+@pytest.mark.parametrize("kind", ["choice", "score"])
+def test_the_early_exit_of_a_choice_or_score_is_fitted(kind):
+    question = Question("q", "Which?", kind=kind, options=LEVELS.options, depth="auto")
+    known = distributions_of(30, 3.0)
+    same, worse = (fit_any(question, at_exit(known, noise)) for noise in (0.0, 1.0))
+    assert same.values["shallow_scale"] == pytest.approx(2 * same.values["scale"], rel=0.02)
+    assert "shallow_bias" not in same.values
+    assert same.values["shallow_margin"] < worse.values["shallow_margin"]
+    assert same.stops == 1.0 > worse.stops
+    kept = dataclasses.replace(question, **worse.changes)
+    # What it promises: no more wrong answers than at full depth, on all that it was fitted on.
+    wrong = {"full": 0, "early": 0}
+    for one in at_exit(known, 1.0):
+        for full, early, right in zip(one.logits["q"], one.shallow["q"], one.truth["q"]):
+            z = kept.shallow_scale * early
+            clear = np.sort(z)[-1] - np.sort(z)[-2] >= kept.shallow_margin
+            answers = {}
+            for name, logits in (("full", kept.scale * full),
+                                 ("early", z if clear else kept.scale * full)):
+                p = np.exp(logits) / np.exp(logits).sum()
+                answers[name] = (p.argmax() if kind == "choice" else
+                                 sum(p @ np.arange(3) >= at for at in (0.5, 1.5)))
+                wrong[name] += answers[name] != right
+    assert wrong["early"] <= wrong["full"]
+
+
+def test_the_labels_of_an_any_of_stop_early_together(monkeypatch):
+    seen = []
+
+    def looking(lead, *rest):
+        seen.append(lead)
+        return least_margin(lead, *rest)
+
+    monkeypatch.setattr("vlm_decisions.learn.calibrate.least_margin", looking)
+    labels = Question("q", "Is it {}?", kind="any_of", options=("lit", "red"), depth="auto")
+    known = [with_exit(predictions_of(12, seed), 1.0, seed) for seed in (1, 2)]
+    whole = []
+    for lit, red in zip(*known):
+        parts = {"q[lit]": lit, "q[red]": red}
+        fields = {what: {name: getattr(one, what)["q"] for name, one in parts.items()}
+                  for what in ("difference", "truth", "settled", "scene", "shallow")}
+        whole.append(dataclasses.replace(lit, **fields))
+    one = fit_any(labels, whole)
+    lead = seen[0].reshape(12, 2, 40)  # recordings, labels, groups
+    scale, bias = one.values["shallow_scale"], one.values["shallow_bias"]
+    z = [[np.abs(scale * p.shallow["q"] + bias) for p in of] for of in known]
+    assert lead[:, 0] == pytest.approx(np.minimum(*z)) and (lead[:, 0] == lead[:, 1]).all()
+    assert 0 < one.stops < 1
 
 
 def test_the_labels_of_an_any_of_are_fitted_together():

@@ -44,6 +44,15 @@ def test_only_the_numbers_change():
     assert book.get("doing") == QuestionBook.loads(TEXT).get("doing")
 
 
+@pytest.mark.parametrize("given", [
+    "", "\n  thresholds: [0.5, 1.5] # mine", "\n  thresholds:\n    - 0.5\n    - 1.5\n  # mine"])
+def test_a_list_of_numbers_is_set_in_any_layout(given):
+    text = f"- id: q\n  text: How many\n  kind: score{given}\n  options: [none, one, two]\n"
+    out = rewrite(text, {"q": {"thresholds": (0.25, 1.4)}})
+    assert QuestionBook.loads(out).get("q").thresholds == (0.25, 1.4)
+    assert ("# mine" in out) == bool(given)
+
+
 def test_fields_go_below_nested_lists_and_text_blocks():
     out = rewrite(TEXT, {"doing": {"enter": 0.5}})
     assert "      - away\n    enter: 0.5\n  # the last\n" in out

@@ -105,6 +105,17 @@ def test_the_track_is_what_the_smoother_does():
     assert filtered_track(p, t_s, fresh, 0.4)[6] == pytest.approx(p[6])
 
 
+def test_the_track_of_a_choice_is_what_the_smoother_does():
+    question = Question("q", "x", kind="choice", options=("a", "b", "c"), smoothing="filter",
+                        switch_hz=0.3)
+    p = np.random.default_rng(1).dirichlet((1, 1, 1), 20)
+    t_s = 1 + np.arange(20) / 4
+    smoother = Smoother()
+    said = [smoother.update(question, row, Evidence(TIER_VLM, round(t * NS), round(t * NS)),
+                            round(t * NS)).probabilities for row, t in zip(p, t_s)]
+    assert filtered_track(p, t_s, np.zeros(20, bool), 0.3) == pytest.approx(np.array(said))
+
+
 def test_unknown_forgets_the_filter():
     question, smoother = Question("q", "x", smoothing="filter"), Smoother()
     for k in range(4):

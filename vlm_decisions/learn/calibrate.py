@@ -6,11 +6,12 @@ difference corrects the language model, per question: P(yes) = sigmoid(scale * d
 the cost of late, missed and false answers (see `thresholds`), on the smoothed P(yes) of the tier
 that answers; with `smoothing: filter` its switching rate, too. Of `depth: auto`, the calibration of
 the early exit and the margin from which on its answer stands are fitted: the least margin with
-which no more answers are wrong than at full depth.
+which no more answers are wrong than at full depth (see `margins`).
 
 An any_of is fitted as a yes/no question that is asked of all its labels: they share scale, bias,
-enter and exit. Of a choice or score only `scale` is fitted, to the log loss of the right option;
-its enter, exit and thresholds stay.
+enter and exit, and stop early together. Of a choice or score `scale` is fitted, to the log loss of
+the right option, and the early exit; of a score the `thresholds` between its levels, too, as those
+of yes/no questions are. Its enter and exit stay.
 
 Each question is fitted on two thirds of the sources. Both fits are regularised towards the
 question's present values, the more so the less data there is. Values that do not improve the
@@ -34,6 +35,7 @@ from ..questions import Question, QuestionBook
 from ..runtime.heads import Head, answering_head, deciding_head
 from ..sources.labels import LabelError, check_sources, questions_of, read_labels
 from ..sources.truth import Truth
+from .margins import least_margin
 from .measures import calibration_of, log_loss
 from .predictions import (
     SETTLED_S,
@@ -52,7 +54,9 @@ from .thresholds import (
     event_cost,
     filtering,
     fit_filter,
+    fit_level,
     fit_thresholds,
+    smoothed_already,
     smoothing_of,
 )
 
@@ -63,8 +67,6 @@ PULL = 0.01  # of a choice's or score's scale: log loss per squared logarithm of
 STRENGTHS = (1e-4, 1e-3, 1e-2, 0.1, 1.0)
 NOT_FINITE = "the model's logits are not finite (NaN or infinite): load it in float32"
 TOO_SHORT = f"no label lasts long enough ({SETTLED_S:g} s after a change, and a second of history)"
-#: Margins of an early exit to try, logits.
-MARGINS = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 8.0, 12.0)
 
 
 class CalibrationError(ValueError):
@@ -83,13 +85,15 @@ class Fitted:
         question: as it was.
         tier: `heads` or `vlm`, who answers.
         values: scale and bias (if the language model is asked), switch_hz (if it is filtered),
-            enter and exit, as they are now.
+            enter and exit, as they are now. Of a choice or score scale and, of a score, thresholds;
+            of each with an early exit the values of that.
         stops: share of the held-out samples that stop at the early exit, None without one.
         kept: names of values that were not changed ("scale, bias"; "enter, exit") and why.
         before: auroc, ece, brier and log_loss of the language model's P(yes), None if it is not
             asked, and the `cost` per event of the answers, with the question's values. Of a choice
             or score: ece and brier of the likeliest option, log_loss of the right one, `accuracy`,
-            and of a score `mae`, the mean error of the expected value; the others are None.
+            and of a score `mae`, the mean error of the expected value, and `cost`, the mean over
+            its thresholds of the cost of being on the wrong side; the others are None.
         after: the same with the fitted values.
         sources: how many were held out.
         held: truth, and P(yes) before and after, of the held-out samples.
@@ -97,7 +101,7 @@ class Fitted:
 
     question: Question
     tier: str
-    values: dict[str, float] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
     kept: dict[str, str] = field(default_factory=dict)
     before: dict[str, float | None] = field(default_factory=dict)
     after: dict[str, float | None] = field(default_factory=dict)
@@ -106,7 +110,7 @@ class Fitted:
     stops: float | None = None
 
     @property
-    def changes(self) -> dict[str, float]:
+    def changes(self) -> dict[str, Any]:
         """Values that differ from the question's."""
         return {k: v for k, v in self.values.items() if v != getattr(self.question, k)}
 
@@ -217,6 +221,8 @@ def print_calibration(result: dict[str, Any]) -> None:
                   f"{100 * row['stops']:.0f}% stop there")
         if "switch_hz" in row:
             print(f"{'':<24} switch_hz {row['switch_hz']:g}")
+        if "thresholds" in row:
+            print(f"{'':<24} thresholds {', '.join(f'{at:g}' for at in row['thresholds'])}")
         for names, why in row["kept"].items():
             print(f"{'':<24} {names} not changed: {why}")
         if row["before"]["auroc"] is not None and row["before"]["auroc"] < 0.6:
@@ -269,53 +275,151 @@ def _known(book: QuestionBook, recordings: Sequence[Recording], labels_file: Pat
 
 def fit_any(question: Question, predictions: Sequence[Predictions], heads: Sequence[Head] = (),
             costs: Costs = Costs()) -> Fitted:
-    """Fit a question of any kind: see `fit_question` and `fit_scale`."""
+    """Fit a question of any kind: see `fit_question` and `fit_distribution`."""
     if not kind_of(question).exclusive:
         apart = [label for one in predictions for label in one.of_labels(question)]
         return fit_question(question, apart, heads, costs)
-    return fit_scale(question, predictions) if question.options else fit_question(
+    return fit_distribution(question, predictions, costs) if question.options else fit_question(
         question, predictions, heads, costs)
 
 
-def fit_scale(question: Question, predictions: Sequence[Predictions]) -> Fitted:
-    """Fit the scale of a choice or score on two thirds of the sources, and measure it.
+def fit_distribution(question: Question, predictions: Sequence[Predictions],
+                     costs: Costs = Costs()) -> Fitted:
+    """Fit a choice or score on two thirds of the sources, and measure it.
 
-    Of the right option the log loss is never worse there. Raises CalibrationError.
+    Of the right option the log loss, and of a score the cost, are never worse there. Raises
+    CalibrationError.
     """
-    from scipy.optimize import minimize_scalar
-    from scipy.special import logsumexp
-
     name = question.id
-    settled = np.concatenate([p.settled[name] for p in predictions])
-    source = np.concatenate([p.scene[name] for p in predictions])[settled]
-    right = np.concatenate([p.truth[name] for p in predictions])[settled]
-    logits = np.concatenate([p.logits[name] for p in predictions])[settled]
+    whole = np.concatenate([p.settled[name] for p in predictions])
+    sources = np.concatenate([p.scene[name] for p in predictions])
+    source = sources[whole]
+    right = np.concatenate([p.truth[name] for p in predictions])[whole]
+    logits = np.concatenate([p.logits[name] for p in predictions])[whole]
     if not np.isfinite(logits).all():
         raise CalibrationError(NOT_FINITE)
     _check_options({question.options[k] for k in np.unique(right)})
-    held = np.isin(source, _held_out(source, right == np.bincount(right).argmax()))
-    one = Fitted(question, "vlm", sources=len(np.unique(source[held])))
-
-    def loss(scale: float, of: np.ndarray) -> float:
-        z = scale * logits[of]  # not of probabilities, which round to 0: so it is convex in scale
-        return float((logsumexp(z, axis=1) - z[np.arange(len(z)), right[of]]).mean())
-
-    def pulled(log: float) -> float:
-        """Towards the present scale: where all samples are right, the loss alone has no end."""
-        return loss(np.exp(log), ~held) + PULL * (log - np.log(question.scale)) ** 2
-
-    found = minimize_scalar(pulled, bounds=(np.log(LEAST_SCALE), np.log(MOST_SCALE)),
-                            method="bounded")
-    scale = round(float(np.exp(found.x)), 3)
-    if loss(scale, held) >= loss(question.scale, held):
+    apart = _held_out(source, right == np.bincount(right).argmax())
+    held = np.isin(source, apart)
+    one = Fitted(question, "vlm", sources=len(apart))
+    scale = _scale(logits, right, held, question.scale)
+    losses = [_loss_of_right(logits[held], right[held], at) for at in (question.scale, scale)]
+    if losses[1] >= losses[0]:
         one.kept["scale"] = (f"{scale:g} would be no better on the held-out sources (log loss "
-                             f"{loss(question.scale, held):.4f} now, {loss(scale, held):.4f} then)")
-        scale = question.scale
+                             f"{losses[0]:.4f} now, {losses[1]:.4f} then)")
+        scale, losses[1] = question.scale, losses[0]
     one.values = {"scale": scale}
-    for into, at in ((one.before, question.scale), (one.after, scale)):
+    for into, at, loss in ((one.before, question.scale, losses[0]), (one.after, scale, losses[1])):
         into |= _of_options(question, logits[held], right[held], at)
-        into["log_loss"] = loss(at, held)
+        into["log_loss"] = loss
+    if kind_of(question).has_thresholds:
+        _fit_levels(one, predictions, scale, np.isin(sources, apart), costs)
+    if all(name in p.shallow for p in predictions):
+        early = np.concatenate([p.shallow[name] for p in predictions])[whole]
+        shallow = _scale(early, right, held, question.shallow_scale)
+        if (_loss_of_right(early[held], right[held], shallow)
+                >= _loss_of_right(early[held], right[held], question.shallow_scale)):
+            shallow = question.shallow_scale
+        now = replace(question, thresholds=one.values.get("thresholds", question.thresholds))
+        first, second = np.sort(shallow * early, axis=1)[:, -1:-3:-1].T
+        margin, one.stops = least_margin(
+            first - second, _chosen(now, early, shallow) == right,
+            _chosen(now, logits, scale) == right, ~held, held)
+        one.values |= {"shallow_scale": shallow, "shallow_margin": margin}
     return one
+
+
+def _scale(logits: np.ndarray, right: np.ndarray, held: np.ndarray, present: float) -> float:
+    """Return the scale with the least log loss of the right option where it is not held out.
+
+    Pulled towards the present scale: where all samples are right, the loss alone has no end.
+    """
+    from scipy.optimize import minimize_scalar
+
+    def loss(log: float) -> float:
+        own = _loss_of_right(logits[~held], right[~held], np.exp(log))
+        return own + PULL * (log - np.log(present)) ** 2
+
+    found = minimize_scalar(loss, bounds=(np.log(LEAST_SCALE), np.log(MOST_SCALE)),
+                            method="bounded")
+    return round(float(np.exp(found.x)), 3)
+
+
+def _loss_of_right(logits: np.ndarray, right: np.ndarray, scale: float) -> float:
+    """Return the log loss of the right option; not of probabilities, which round to 0."""
+    from scipy.special import logsumexp
+
+    z = scale * logits
+    return float((logsumexp(z, axis=1) - z[np.arange(len(z)), right]).mean())
+
+
+def _chosen(question: Question, logits: np.ndarray, scale: float) -> np.ndarray:
+    """Return the index of the option answered, without hysteresis, (N,)."""
+    kind = kind_of(question)
+    if not isinstance(kind, Score):
+        return logits.argmax(axis=1)
+    values = _distribution(question, logits, scale) @ np.array(level_values(question.options))
+    return (values[:, None] >= np.array(kind.thresholds(question))).sum(axis=1)
+
+
+def _fit_levels(one: Fitted, predictions: Sequence[Predictions], scale: float, held: np.ndarray,
+                costs: Costs) -> None:
+    """Fit the thresholds of a score: each as that of the question whether more is right.
+
+    Args:
+        one: what is fitted; its values, `kept` and costs are added to.
+        predictions: on each recording.
+        scale: of the logits, as it is now.
+        held: groups of the sources that are held out, bool (N,).
+        costs: what wrong answers cost.
+    """
+    question, kind = one.question, kind_of(one.question)
+    levels, half = level_values(question.options), (question.enter - question.exit) / 2
+    steps = list(zip(levels, levels[1:]))
+    present = kind.thresholds(question)
+
+    def tracks(number: int, scale: float, part: np.ndarray) -> list[ProbabilityTrack]:
+        (low, high), found, at = steps[number], [], 0
+        for p in predictions:
+            own, at = part[at:at + len(p.t_s)], at + len(p.t_s)
+            if not own.any():
+                continue
+            track = ProbabilityTrack(
+                p.t_s, _distribution(question, p.logits[question.id], scale),
+                np.where(own & (p.truth[question.id] >= 0), p.truth[question.id] > number, -1),
+                p.fresh)
+            value = smoothing_of(question)(track) @ np.array(levels)
+            found.append(replace(track, p=(value - low) / (high - low)))
+        return found
+
+    def cost(scale: float, thresholds: Sequence[float]) -> float:
+        found = []
+        for number, ((low, high), at) in enumerate(zip(steps, thresholds, strict=True)):
+            place = (at - low) / (high - low)
+            found.append(event_cost(
+                tracks(number, scale, held), smoothed_already, np.array([place + half]),
+                np.array([place - half]), costs)[0])
+        return float(np.mean(found))
+
+    fitted = tuple(
+        round(low + (high - low) * fit_level(tracks(number, scale, ~held),
+                                             (at - low) / (high - low), half, costs), 4)
+        for number, ((low, high), at) in enumerate(zip(steps, present)))
+    before, unchanged, after = (cost(question.scale, present), cost(scale, present),
+                                cost(scale, fitted))
+    shown = ", ".join(f"{at:g}" for at in fitted)
+    if np.allclose(fitted, present):
+        one.kept["thresholds"] = "no others are better by more than chance"
+    elif any(low >= high for low, high in zip(fitted, fitted[1:])):
+        one.kept["thresholds"] = f"{shown} would not rise"
+    elif after >= unchanged:
+        one.kept["thresholds"] = (f"{shown} would be no better on the held-out sources (cost per "
+                                  f"event {unchanged:.4f} now, {after:.4f} with them)")
+    else:
+        one.values["thresholds"] = fitted
+        unchanged = after
+    one.values.setdefault("thresholds", question.thresholds)
+    one.before["cost"], one.after["cost"] = before, unchanged
 
 
 def _distribution(question: Question, logits: np.ndarray, scale: float) -> np.ndarray:
@@ -411,14 +515,16 @@ def fit_question(question: Question, predictions: Sequence[Predictions],
     if one.tier == "vlm" and all(name in p.shallow for p in predictions):
         x = np.concatenate([p.shallow[name] for p in predictions])
         by_head = deciding_head(question, heads) is not None
-        _fit_exit(one, x, scale * difference + bias, truth == 1, source, into, test, by_head)
+        _fit_exit(one, x, scale * difference + bias, truth == 1, source, into, test, by_head,
+                  _together(predictions))
     one.values |= dict(zip(named.split(", "), new))
     one.before["cost"], one.after["cost"] = before, after
     return one
 
 
 def _fit_exit(one: Fitted, x: np.ndarray, full: np.ndarray, answer: np.ndarray,
-              source: np.ndarray, into: np.ndarray, test: np.ndarray, by_head: bool) -> None:
+              source: np.ndarray, into: np.ndarray, test: np.ndarray, by_head: bool,
+              together: Callable[[np.ndarray], np.ndarray]) -> None:
     """Fit the calibration and the margin of an early exit.
 
     Args:
@@ -430,6 +536,7 @@ def _fit_exit(one: Fitted, x: np.ndarray, full: np.ndarray, answer: np.ndarray,
         into: samples to fit on, bool (N,).
         test: samples held out, bool (N,).
         by_head: the exit has a head, which is calibrated by itself.
+        together: see `_together`.
     """
     question = one.question
     present = question.shallow_scale, question.shallow_bias
@@ -440,15 +547,30 @@ def _fit_exit(one: Fitted, x: np.ndarray, full: np.ndarray, answer: np.ndarray,
                 >= _log_losses(x[test], answer[test], *present).mean()):
             scale, bias = present
     z = x if by_head else scale * x + bias
-
-    def more_wrong(margin: float, part: np.ndarray) -> int:
-        chosen = np.where(np.abs(z) >= margin, z, full)
-        return int(((chosen > 0) != answer)[part].sum() - ((full > 0) != answer)[part].sum())
-
-    good = [m for m in MARGINS if more_wrong(m, into) <= 0 and more_wrong(m, test) <= 0]
-    margin = good[0] if good else MARGINS[-1]
-    one.stops = float((np.abs(z[test]) >= margin).mean())
+    margin, one.stops = least_margin(together(np.abs(z)), (z > 0) == answer, (full > 0) == answer,
+                                     into, test)
     one.values |= {"shallow_scale": scale, "shallow_bias": bias, "shallow_margin": margin}
+
+
+def _together(predictions: Sequence[Predictions]) -> Callable[[np.ndarray], np.ndarray]:
+    """Return what gives each sample of a label the least of all labels of its group.
+
+    Labels of an any_of are predictions of one name; a question by itself has its own.
+    """
+    bounds = np.cumsum([0, *(len(one.t_s) for one in predictions)])
+    places: dict[str, list[slice]] = {}
+    for one, begin, end in zip(predictions, bounds, bounds[1:]):
+        places.setdefault(one.name, []).append(slice(begin, end))
+
+    def least(lead: np.ndarray) -> np.ndarray:
+        out = np.empty(len(lead))
+        for own in places.values():
+            lowest = np.min([lead[part] for part in own], axis=0)
+            for part in own:
+                out[part] = lowest
+        return out
+
+    return least
 
 
 def _tracks(name: str, predictions: Sequence[Predictions], head: Head | None, scale: float,

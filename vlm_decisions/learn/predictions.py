@@ -54,8 +54,8 @@ class Predictions:
         t_s: time at which each group ends, (N,), not by question.
         fresh: whether the group begins a new window, bool (N,), not by question.
         difference: the language model's logit(yes) - logit(no), (N,).
-        shallow: the same at the early exit of yes/no questions of `depth: auto`, (N,); where a head
-            answers there, its logit.
+        shallow: of `depth: auto`, at the early exit: the same, or as `logits`; where a head answers
+            there, its logit.
         head_p: P(yes) of the question's head, NaN where its window is too short, (N,).
         truth: 1, 0 or -1 (not known), int8 (N,); of a choice or score the option's index, or -1.
         settled: whether the truth has been the same for SETTLED_S and there is history, bool (N,).
@@ -77,9 +77,10 @@ class Predictions:
     def of_labels(self, question: Question) -> list[Predictions]:
         """Return the predictions of each label of an any_of as if it were the question."""
         names = kind_of(question).names(question)
-        return [replace(self, **{
-            what: {question.id: getattr(self, what)[name]}
-            for what in ("difference", "truth", "settled", "scene")}) for name in names]
+        whats = [what for what in ("difference", "truth", "settled", "scene", "shallow")
+                 if all(name in getattr(self, what) for name in names)]
+        return [replace(self, **{what: {question.id: getattr(self, what)[name]} for what in whats})
+                for name in names]
 
 
 def labelled(recordings: Sequence[Recording], labels: Labels) -> list[LabelledRecording]:
@@ -105,13 +106,12 @@ def predict(engine: Any, recordings: Sequence[LabelledRecording], questions: Seq
         cache: cache folder, None for none.
     """
     asked = [q for q in questions if q.tier != "heads"]
-    exits = {q.id: deciding_head(q, heads) for q in asked
-             if q.early is not None and kind_of(q).has_heads}
+    exits = {q.id: deciding_head(q, heads) for q in asked if q.early is not None}
     read = {q.id: head for q in questions if (head := answering_head(q, heads)) is not None}
     store = Store(cache, engine_key(engine), _weights(engine), FPS, WINDOW_GROUPS,
                   [(q.id, q.text, q.depth, q.kind, q.options) if q.id not in exits else
-                   (q.id, q.text, q.depth, q.shallow_depth,
-                    exits[q.id] and _head_key(exits[q.id])) for q in asked],
+                   (q.id, q.text, q.depth, q.shallow_depth, exits[q.id] and _head_key(exits[q.id]),
+                    *((q.kind, q.options) if q.options else ())) for q in asked],
                   [(name, _head_key(head)) for name, head in read.items()])
     found = []
     with progress([one.recording for one in recordings], "asking") as bar:
@@ -155,9 +155,8 @@ def _ask(engine: Any, recording: Recording, asked: Sequence[Question], read: Map
             said.append([number for question, readout in zip(asked, readouts)
                          for number in _said(question, readout)])
             shallow.append([
-                float(readout.logits[0] - readout.logits[1]) if (head := exits[q.id]) is None
-                else float(head.weight @ readout.hidden[-1] + head.bias) / head.temperature
-                for q, readout in zip(early, readouts[len(asked):], strict=True)])
+                number for q, readout in zip(early, readouts[len(asked):], strict=True)
+                for number in _said_early(q, readout, exits[q.id])])
             while stream.idle():
                 pass
         t_s.append(group.t_end_ns / NS)
@@ -166,7 +165,7 @@ def _ask(engine: Any, recording: Recording, asked: Sequence[Question], read: Map
     count = len(t_s)
     return {"t_s": np.array(t_s), "fresh": np.array(fresh, bool),
             "said": np.array(said).reshape(count, sum(map(_width, asked))),
-            "shallow": np.array(shallow).reshape(count if asked else 0, len(early)),
+            "shallow": np.array(shallow).reshape(count if asked else 0, sum(map(_width, early))),
             "head_p": np.array(heads).reshape(count, len(read))}
 
 
@@ -194,19 +193,26 @@ def _with_truth(one: LabelledRecording, arrays: dict[str, np.ndarray],
                 one.recording.name if span is None else str(span.scene) for span in spans])
             steady = [told.settled(name, t_ns, SETTLED_S) for t_ns in stamps_ns]
             settled[name] = np.array(steady, bool) & history
+    difference, logits = _by_name(arrays["said"], asked)
+    at_exit = _by_name(arrays["shallow"], [question for question in asked if question.id in exits])
+    return Predictions(one.recording.name, t_s, fresh, difference,
+                       {name: arrays["head_p"][:, k] for k, name in enumerate(read)},
+                       truth, settled, scene, logits, at_exit[0] | at_exit[1])
+
+
+def _by_name(said: np.ndarray, questions: Sequence[Question]) -> tuple[
+        dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Return yes against no by name, (N,) each, and logits by id, (N, options) each."""
     difference, logits, at = {}, {}, 0
-    for question in asked:
-        own = arrays["said"][:, at:at + _width(question)]
+    for question in questions:
+        own = said[:, at:at + _width(question)]
         at += _width(question)
         if _is_distribution(question):
             logits[question.id] = own
         else:
             names = kind_of(question).names(question)
             difference |= {name: own[:, k] for k, name in enumerate(names)}
-    return Predictions(one.recording.name, t_s, fresh, difference,
-                       {name: arrays["head_p"][:, k] for k, name in enumerate(read)},
-                       truth, settled, scene, logits,
-                       {name: arrays["shallow"][:, k] for k, name in enumerate(exits)})
+    return difference, logits
 
 
 def _place(answers: Sequence[str], answer: str) -> int:
@@ -229,6 +235,13 @@ def _said(question: Question, readout: Any) -> Sequence[float]:
         return [float(x) for x in readout.logits]
     pairs = np.asarray(readout.logits, np.float64).reshape(-1, 2)
     return [float(yes - no) for yes, no in pairs]
+
+
+def _said_early(question: Question, readout: Any, head: Head | None) -> Sequence[float]:
+    """Return what `_said` does; the logit of the head where there is one."""
+    if head is None:
+        return _said(question, readout)
+    return [float(head.weight @ readout.hidden[-1] + head.bias) / head.temperature]
 
 
 def _desk(seed: int, digest: str) -> LabelledRecording:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
 
 from ..questions import QuestionBook, QuestionError
 
+#: What can be set: a number, or a list of them.
+Value = float | Sequence[float]
 
-def rewrite(text: str, changes: Mapping[str, Mapping[str, float]],
+
+def rewrite(text: str, changes: Mapping[str, Mapping[str, Value]],
             source: str = "questions") -> str:
     """Return the YAML text of a question file with fields of its questions set.
 
@@ -19,7 +22,7 @@ def rewrite(text: str, changes: Mapping[str, Mapping[str, float]],
 
     Args:
         text: content of the file.
-        changes: by question id, field to number.
+        changes: by question id, field to number or list of numbers.
         source: name of the file in errors.
 
     Raises:
@@ -36,7 +39,7 @@ def rewrite(text: str, changes: Mapping[str, Mapping[str, float]],
         for field, number in fields.items():
             if field in keys:
                 value = keys[field][1]
-                edits.append((value.start_mark.index, value.end_mark.index, f"{number:g}"))
+                edits.append((value.start_mark.index, _end(value), _text(number)))
             else:
                 missing[field] = number
         if missing:
@@ -55,19 +58,23 @@ def _questions(root: Any) -> list[Any]:
     return [node for node in root.value if isinstance(node, yaml.MappingNode)]
 
 
-def _added(text: str, node: Any, fields: Mapping[str, float]) -> tuple[int, int, str]:
+def _added(text: str, node: Any, fields: Mapping[str, Value]) -> tuple[int, int, str]:
     """Return the edit that adds fields after the last key of a mapping."""
     last = _end(node.value[-1][1])
     if node.flow_style:
-        new = "".join(f", {name}: {number:g}" for name, number in fields.items())
+        new = "".join(f", {name}: {_text(number)}" for name, number in fields.items())
         return last, last, new
     # A block scalar's node ends at the beginning of a later line: step back to its own text.
     end = len(text[:last].rstrip())
     line_end = text.find("\n", end)
     line_end = len(text) if line_end < 0 else line_end
     indent = " " * node.value[0][0].start_mark.column
-    new = "".join(f"\n{indent}{name}: {number:g}" for name, number in fields.items())
+    new = "".join(f"\n{indent}{name}: {_text(number)}" for name, number in fields.items())
     return line_end, line_end, new
+
+
+def _text(value: Value) -> str:
+    return f"[{', '.join(map(_text, value))}]" if isinstance(value, Sequence) else f"{value:g}"
 
 
 def _end(node: Any) -> int:

@@ -51,7 +51,7 @@ class ProbabilityTrack:
 
     Attributes:
         t_s: when the group ends, (N,).
-        p: P(yes) before smoothing, (N,).
+        p: P(yes) before smoothing, (N,), or probabilities of all answers, (N, k).
         truth: 1, 0, or -1 if it is not known, (N,).
         fresh: groups before which smoothing and answer start again (a gap), bool (N,).
     """
@@ -62,7 +62,7 @@ class ProbabilityTrack:
     fresh: np.ndarray
 
 
-#: Returns the smoothed P(yes) of a track, (N,).
+#: Returns the smoothed probabilities of a track, as its `p`.
 Smooth = Callable[[ProbabilityTrack], np.ndarray]
 
 
@@ -70,7 +70,7 @@ def averaging(ema: float) -> Smooth:
     """Return the smoothing by an exponential average that weighs the newest P(yes) by `ema`."""
 
     def smooth(track: ProbabilityTrack) -> np.ndarray:
-        out = np.empty(len(track.p))
+        out = np.empty(track.p.shape)
         for i, p in enumerate(track.p):
             begins = i == 0 or track.fresh[i]
             out[i] = p if begins else ema * p + (1.0 - ema) * out[i - 1]
@@ -128,22 +128,60 @@ def fit_thresholds(tracks: Sequence[ProbabilityTrack], smooth: Smooth, enter: fl
         leave: the present `exit`.
         costs: what wrong answers cost.
     """
-    present = enter, leave
-    enters, leaves = grid()
-    if not (np.isclose(enters, enter) & np.isclose(leaves, leave)).any():
-        enters, leaves = np.append(enters, enter), np.append(leaves, leave)
+    enters, leaves = _with(*grid(), enter, leave)
+    chosen = _nearest_good(tracks, smooth, enters, leaves, (enter, leave), costs)
+    return (enter, leave) if chosen is None else (
+        round(float(enters[chosen]), 3), round(float(leaves[chosen]), 3))
+
+
+def fit_level(tracks: Sequence[ProbabilityTrack], at: float, half: float,
+              costs: Costs = Costs()) -> float:
+    """Return the threshold between two levels nearest to the present one that is as good as any.
+
+    As good: as for fit_thresholds.
+
+    Args:
+        tracks: one per recording. `p` is the smoothed expected value, 0 at the lower and 1 at the
+            higher of the two levels, `truth` whether the higher one or more is right.
+        at: the present threshold.
+        half: of the band around it within which the answer stays.
+        costs: what wrong answers cost.
+    """
+    levels = np.arange(STEP, 1.0 - STEP / 2, STEP).round(3)
+    enters, leaves = _with(levels + half, levels - half, at + half, at - half)
+    chosen = _nearest_good(tracks, smoothed_already, enters, leaves, (at + half, at - half), costs)
+    return at if chosen is None else round(float(enters[chosen]) - half, 3)
+
+
+def smoothed_already(track: ProbabilityTrack) -> np.ndarray:
+    """Return a track's `p`."""
+    return track.p
+
+
+def _with(enters: np.ndarray, leaves: np.ndarray, enter: float,
+          leave: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return pairs to try with the present one among them."""
+    if (np.isclose(enters, enter) & np.isclose(leaves, leave)).any():
+        return enters, leaves
+    return np.append(enters, enter), np.append(leaves, leave)
+
+
+def _nearest_good(tracks: Sequence[ProbabilityTrack], smooth: Smooth, enters: np.ndarray,
+                  leaves: np.ndarray, present: tuple[float, float], costs: Costs) -> int | None:
+    """Return the index of the pair as good as the best that is nearest to the present one.
+
+    None where that is the present one.
+    """
     by_track, events = _costs(tracks, smooth, enters, leaves, costs)
     cost = by_track.sum(axis=0) / max(1, events.sum())
     near = ((np.abs(enters[:, None] - enters) < 1.5 * STEP)
             & (np.abs(leaves[:, None] - leaves) < 1.5 * STEP))
-    smooth = (near * cost).sum(axis=1) / near.sum(axis=1)
-    best = int(np.argmin(smooth))
+    level = (near * cost).sum(axis=1) / near.sum(axis=1)
+    best = int(np.argmin(level))
     error = _paired_error(by_track, events, best)
     off = np.abs(enters - present[0]) + np.abs(leaves - present[1])
-    chosen = int(np.argmin(np.where(smooth <= smooth[best] + error + 1e-9, off, np.inf)))
-    if off[chosen] < 1e-9:
-        return present
-    return round(float(enters[chosen]), 3), round(float(leaves[chosen]), 3)
+    chosen = int(np.argmin(np.where(level <= level[best] + error + 1e-9, off, np.inf)))
+    return None if off[chosen] < 1e-9 else chosen
 
 
 def fit_filter(tracks: Sequence[ProbabilityTrack], switch_hz: float, enter: float, leave: float,

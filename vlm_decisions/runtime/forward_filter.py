@@ -45,21 +45,18 @@ def filtered(
 def filtered_track(
     p: np.ndarray, t_s: np.ndarray, fresh: np.ndarray, switch_hz: float
 ) -> np.ndarray:
-    """Return the posterior P(yes) of each look of a recording, (N,).
+    """Return the posterior of each look of a recording, as `p`.
 
     Args:
-        p: calibrated P(yes) of each look, (N,).
+        p: calibrated P(yes) of each look, (N,), or probabilities of all answers, (N, k).
         t_s: its time, (N,).
         fresh: looks before which the filter starts again, bool (N,).
         switch_hz: how often the answer changes, per second.
     """
-    out = np.empty(len(p))
-    state: tuple[float, ...] = ()
-    for i, value in enumerate(p):
-        looked = float(value), 1.0 - float(value)
-        if not state or fresh[i]:
-            state = filtered((0.5, 0.5), looked, 0.0, switch_hz)
-        else:
-            state = filtered(state, looked, float(t_s[i] - t_s[i - 1]), switch_hz)
-        out[i] = state[0]
-    return out
+    looks = p if p.ndim == 2 else np.stack([p, 1.0 - p], axis=1)
+    out = np.empty(looks.shape)
+    for i, looked in enumerate(looks.tolist()):
+        begins = i == 0 or fresh[i]
+        before = (1.0 / len(looked),) * len(looked) if begins else tuple(out[i - 1])
+        out[i] = filtered(before, looked, 0.0 if begins else float(t_s[i] - t_s[i - 1]), switch_hz)
+    return out if p.ndim == 2 else out[:, 0]
