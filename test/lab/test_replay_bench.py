@@ -238,6 +238,7 @@ def test_all_modes_in_one_run():
     result = run("all", engine=engine)
     assert list(result["modes"]) == ["stream", "window", "recent4", "tier1", "tier2", "always",
                                      "on_change", "ema", "filter", "depth_auto", "unsure",
+                                     "no_cuts",
                                      "no_hysteresis"]
     assert result["modes"]["tier1"]["left_out"] == "no question has a head that fits the model"
     for name in ("stream", "window", "recent4", "tier2", "always", "no_hysteresis"):

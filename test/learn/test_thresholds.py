@@ -171,3 +171,13 @@ def test_a_filter_costs_less_than_an_average_where_each_look_is_doubtful():
     averaged = min(held_cost(averaging(ema), *fit_thresholds(tracks, averaging(ema)))
                    for ema in (0.2, 0.4, 0.7))
     assert held_cost(filtering(rate), *thresholds) < averaged
+
+
+def test_after_a_cut_the_smoothing_begins_anew_and_the_answer_stays():
+    p, fresh = np.array([0.02] * 4 + [0.5, 0.9, 0.9]), np.arange(7) == 0
+    track = ProbabilityTrack(np.arange(1, 8) / 4, p, np.zeros(7, int), fresh, np.arange(7) == 4)
+    for smooth in (averaging(0.3), filtering(0.1)):
+        smoothed = smooth(track)
+        assert smoothed[4] == pytest.approx(0.5)
+        said = answers(track, smooth, np.array([0.65]), np.array([0.35]))[:, 0]
+        assert said.tolist()[:5] == [0, 0, 0, 0, 0] and 1 in said.tolist()[5:]

@@ -24,7 +24,7 @@ def add(what: Commands) -> None:
     replay.add_argument("--modes", metavar="M,M",
                         help="modes: stream (as the questions are), window, recent4, tier1, tier2, "
                              "always, on_change, ema, filter, depth_auto, unsure, "
-                             "no_hysteresis, or all "
+                             "no_cuts, no_hysteresis, or all "
                              "[stream,always; with --realtime stream]")
     replay.add_argument("--recent", type=count, default=4, metavar="N",
                         help="single frames of the mode recentN [4]")

@@ -387,7 +387,7 @@ def _fit_levels(one: Fitted, predictions: Sequence[Predictions], scale: float, h
             track = ProbabilityTrack(
                 p.t_s, _distribution(question, p.logits[question.id], scale),
                 np.where(own & (p.truth[question.id] >= 0), p.truth[question.id] > number, -1),
-                p.fresh)
+                p.fresh, p.anew)
             value = smoothing_of(question)(track) @ np.array(levels)
             found.append(replace(track, p=(value - low) / (high - low)))
         return found
@@ -585,8 +585,9 @@ def _tracks(name: str, predictions: Sequence[Predictions], head: Head | None, sc
         if (own & there).any():
             fresh = one.fresh.copy()
             fresh[1:] |= there[1:] & ~there[:-1]
-            found.append(ProbabilityTrack(one.t_s[there], p[there],
-                               np.where(own, one.truth[name], -1)[there], fresh[there]))
+            found.append(ProbabilityTrack(
+                one.t_s[there], p[there], np.where(own, one.truth[name], -1)[there], fresh[there],
+                None if one.anew is None else one.anew[there]))
     return found
 
 

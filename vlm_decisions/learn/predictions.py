@@ -1,8 +1,8 @@
 """Predictions of the model and the heads on recordings, group by group, beside the truth.
 
 Recordings go through the sampler, the encoder, the heads and the running stream as in the runtime.
-Every question is asked at every group. The predictions are cached on disk, so that an interrupted
-run continues where it stopped.
+Every question is asked at every group but those across a cut, as there. The predictions are cached
+on disk, so that an interrupted run continues where it stopped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from ..decision import YES
 from ..frames import FPS, NS, Frame
 from ..kinds import kind_of
 from ..questions import Question
+from ..runtime.cuts import CutFinder
 from ..runtime.heads import Head, answering_head, deciding_head
+from ..runtime.settings import RuntimeSettings
 from ..sim.clips import SIZE, drawing
 from ..sim.script import Script
 from ..sim.world import World
@@ -29,6 +31,7 @@ from .features import Bar, Store, engine_key, progress
 from .recordings import Recording
 
 WINDOW_GROUPS = 8
+CUT = RuntimeSettings().cut
 SETTLED_S = 0.6  # after a change: before that, either answer may be right
 LEAST_GROUPS = 4  # of history that a motion can be seen in
 DESK_S = 12.0
@@ -61,6 +64,7 @@ class Predictions:
         settled: whether the truth has been the same for SETTLED_S and there is history, bool (N,).
         scene: name of what must not be split between fitting and testing, (N,).
         logits: of a choice or score, float64 (N, options).
+        anew: groups before which there was a cut, bool (N,), not by question; None for none.
     """
 
     name: str
@@ -73,6 +77,7 @@ class Predictions:
     scene: dict[str, np.ndarray]
     logits: dict[str, np.ndarray] = field(default_factory=dict)
     shallow: dict[str, np.ndarray] = field(default_factory=dict)
+    anew: np.ndarray | None = None
 
     def of_labels(self, question: Question) -> list[Predictions]:
         """Return the predictions of each label of an any_of as if it were the question."""
@@ -112,7 +117,7 @@ def predict(engine: Any, recordings: Sequence[LabelledRecording], questions: Seq
                   [(q.id, q.text, q.depth, q.kind, q.options) if q.id not in exits else
                    (q.id, q.text, q.depth, q.shallow_depth, exits[q.id] and _head_key(exits[q.id]),
                     *((q.kind, q.options) if q.options else ())) for q in asked],
-                  [(name, _head_key(head)) for name, head in read.items()])
+                  [(name, _head_key(head)) for name, head in read.items()], CUT)
     found = []
     with progress([one.recording for one in recordings], "asking") as bar:
         for one in recordings:
@@ -139,12 +144,22 @@ def _ask(engine: Any, recording: Recording, asked: Sequence[Question], read: Map
     hidden = {"hidden": True} if any(exits.values()) else {}
     t_s: list[float] = []
     fresh: list[bool] = []
+    across: list[bool] = []  # it shows two pictures, see runtime/cuts.py
+    anew: list[bool] = []
+    finder, judged_ns = CutFinder(CUT), 0
     origin_ns, segment = 0, None
     for group in recording.groups(FPS):
         begins = group.segment != segment
         if begins:
             stream.reset()
+            finder.forget()
             window, origin_ns, segment = [], group.t_start_ns, group.segment
+        parted = finder.look([frame.image for frame in group.frames],
+                             [frame.stamp_ns for frame in group.frames])
+        across.append(parted and not (across and across[-1]))
+        anew.append(finder.cut_ns >= judged_ns > 0)
+        if not across[-1]:
+            judged_ns = group.t_end_ns
         encoded = engine.encode([frame.image for frame in group.frames])
         window = [*window, encoded][-64:]
         heads.append([head.predict(window) if len(window) >= head.min_groups else np.nan
@@ -164,6 +179,7 @@ def _ask(engine: Any, recording: Recording, asked: Sequence[Question], read: Map
         bar.at(t_s[-1])
     count = len(t_s)
     return {"t_s": np.array(t_s), "fresh": np.array(fresh, bool),
+            "across": np.array(across, bool), "anew": np.array(anew, bool),
             "said": np.array(said).reshape(count, sum(map(_width, asked))),
             "shallow": np.array(shallow).reshape(count if asked else 0, sum(map(_width, early))),
             "head_p": np.array(heads).reshape(count, len(read))}
@@ -172,10 +188,14 @@ def _ask(engine: Any, recording: Recording, asked: Sequence[Question], read: Map
 def _with_truth(one: LabelledRecording, arrays: dict[str, np.ndarray],
                 questions: Sequence[Question], asked: Sequence[Question],
                 read: Mapping[str, Head], exits: Mapping[str, Head | None]) -> Predictions:
-    t_s, fresh = arrays["t_s"], arrays["fresh"]
-    since = np.zeros(len(t_s), int)  # groups before this one in its window
-    for i in range(1, len(t_s)):
+    fresh = arrays["fresh"]
+    since = np.zeros(len(fresh), int)  # groups before this one in its window
+    for i in range(1, len(fresh)):
         since[i] = 0 if fresh[i] else since[i - 1] + 1
+    judged = ~arrays["across"]
+    arrays = {name: array[judged] if len(array) == len(judged) else array
+              for name, array in arrays.items()}
+    t_s, fresh, since = arrays["t_s"], arrays["fresh"], since[judged]
     history = np.ones(len(t_s), bool) if one.recording.still else since >= LEAST_GROUPS - 1
     truth, settled, scene = {}, {}, {}
     stamps_ns = [round(t * NS) for t in t_s]
@@ -197,7 +217,7 @@ def _with_truth(one: LabelledRecording, arrays: dict[str, np.ndarray],
     at_exit = _by_name(arrays["shallow"], [question for question in asked if question.id in exits])
     return Predictions(one.recording.name, t_s, fresh, difference,
                        {name: arrays["head_p"][:, k] for k, name in enumerate(read)},
-                       truth, settled, scene, logits, at_exit[0] | at_exit[1])
+                       truth, settled, scene, logits, at_exit[0] | at_exit[1], arrays["anew"])
 
 
 def _by_name(said: np.ndarray, questions: Sequence[Question]) -> tuple[

@@ -54,12 +54,20 @@ class ProbabilityTrack:
         p: P(yes) before smoothing, (N,), or probabilities of all answers, (N, k).
         truth: 1, 0, or -1 if it is not known, (N,).
         fresh: groups before which smoothing and answer start again (a gap), bool (N,).
+        anew: groups before which the smoothing starts again, and the answer stays (a cut), bool
+            (N,); None for none.
     """
 
     t_s: np.ndarray
     p: np.ndarray
     truth: np.ndarray
     fresh: np.ndarray
+    anew: np.ndarray | None = None
+
+    @property
+    def begins(self) -> np.ndarray:
+        """Groups before which the smoothing starts again, bool (N,)."""
+        return self.fresh if self.anew is None else self.fresh | self.anew
 
 
 #: Returns the smoothed probabilities of a track, as its `p`.
@@ -70,10 +78,9 @@ def averaging(ema: float) -> Smooth:
     """Return the smoothing by an exponential average that weighs the newest P(yes) by `ema`."""
 
     def smooth(track: ProbabilityTrack) -> np.ndarray:
-        out = np.empty(track.p.shape)
+        out, begins = np.empty(track.p.shape), track.begins
         for i, p in enumerate(track.p):
-            begins = i == 0 or track.fresh[i]
-            out[i] = p if begins else ema * p + (1.0 - ema) * out[i - 1]
+            out[i] = p if i == 0 or begins[i] else ema * p + (1.0 - ema) * out[i - 1]
         return out
 
     return smooth
@@ -81,7 +88,7 @@ def averaging(ema: float) -> Smooth:
 
 def filtering(switch_hz: float) -> Smooth:
     """Return the smoothing by a forward filter whose answer changes `switch_hz` times a second."""
-    return lambda track: filtered_track(track.p, track.t_s, track.fresh, switch_hz)
+    return lambda track: filtered_track(track.p, track.t_s, track.begins, switch_hz)
 
 
 def smoothing_of(question: Question) -> Smooth:

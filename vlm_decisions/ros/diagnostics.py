@@ -226,7 +226,8 @@ class Diagnostics:
         values: dict[str, object] = {
             "frames": now.frames, "groups": now.groups, "ticks": now.ticks,
             "decisions": now.decisions, "queue": now.queue, "windows": now.segments,
-            "scene changes": now.scene_changes, "put off": now.skipped, "asked": now.asked,
+            "scene changes": now.scene_changes, "cuts": now.cuts,
+            "put off": now.skipped, "asked": now.asked,
             "answers that stood": now.reused, "asked again": now.asked_again,
             "errors": now.errors,
             "last error": now.last_error}

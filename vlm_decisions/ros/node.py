@@ -55,10 +55,10 @@ Action:
 Parameters read when the node configures (``ros2 param describe`` tells units and ranges):
 ``model``, ``heads_dir``, ``questions_file``, ``views_file``, ``image_transport``, ``reliability``,
 ``stamp_source``, ``mode``, ``sample_hz`` (Hz), ``window_groups``, ``queue_groups``, ``max_age_s``
-(s), ``scene_change``, ``tier2_budget_s`` (s), ``pixel_budget`` (pixels), ``dtype``, ``self_check``,
-``outer_vision_tokens``, ``max_image_pixels`` (pixels), ``min_image_value``, ``max_image_value``,
-``load_timeout_s`` (s), ``overlay_hz`` (Hz), ``learn_dir``, ``learn``, ``learn_keep``,
-``evidence_dir``,
+(s), ``scene_change``, ``cut``, ``tier2_budget_s`` (s), ``pixel_budget`` (pixels), ``dtype``,
+``self_check``, ``outer_vision_tokens``, ``max_image_pixels`` (pixels), ``min_image_value``,
+``max_image_value``, ``load_timeout_s`` (s), ``overlay_hz`` (Hz), ``learn_dir``, ``learn``,
+``learn_keep``, ``evidence_dir``,
 ``evidence_max_mb`` (MB), ``clip_before_s`` (s), ``clip_after_s`` (s), ``log_file``,
 ``log_max_mb`` (MB), ``log_keep``, ``questions_save_file``, ``save_dir``; at start only:
 ``autostart``.

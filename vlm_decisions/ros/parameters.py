@@ -106,6 +106,10 @@ SPECS = (
     Spec("scene_change", _RUNTIME.scene_change,
          "Cosine distance between successive groups that makes every question due at once; "
          "0: never.", *RANGES["scene_change"]),
+    Spec("cut", _RUNTIME.cut,
+         "Share of the picture that a cut changes at least from one frame to the next, and more "
+         "than the frames before it. A group across a cut is not asked about, and smoothing begins "
+         "anew after it; 0: never.", *RANGES["cut"]),
     Spec("tier2_budget_s", 0.0, "Time a group's language-model questions may take, seconds; "
                                 "the most overdue go first; 0: no limit.", 0.0, 60.0),
     Spec("reuse", _REUSE.mode, "Which visual tokens are encoded. off: all; pixels: those "
@@ -250,7 +254,7 @@ def runtime_settings(values: Mapping[str, Any]) -> RuntimeSettings:
         fps=values["sample_hz"], window_groups=values["window_groups"], mode=values["mode"],
         window_refresh=values["window_refresh"],
         queue_groups=values["queue_groups"], max_age_s=values["max_age_s"],
-        scene_change=values["scene_change"] or None,
+        scene_change=values["scene_change"] or None, cut=values["cut"] or None,
         tier2_budget_s=values["tier2_budget_s"] or None,
         reuse=ReuseSettings(values["reuse"], **{
             name: values[f"reuse_{name}"] for name in

@@ -21,6 +21,7 @@ class Evidence:
     frame_id: str = ""
     model: str = ""
     t_asked_ns: int = 0  # newest frame that the model was asked about; 0: t_end_ns
+    cut_ns: int = 0  # first frame after the newest cut; 0: there was none
 
 
 #: Evidence of a question that was never answered: both stamps are 0.

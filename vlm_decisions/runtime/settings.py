@@ -18,6 +18,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "queue_groups": (1, 64),
     "max_age_s": (0.1, 3600.0),
     "scene_change": (0.0, 2.0),
+    "cut": (0.0, 1.0),
     "tier2_budget_s": (0.001, 60.0),
     "tolerance_s": (0.0, 1.0),
     "health_period_s": (0.05, 60.0),
@@ -42,6 +43,9 @@ class RuntimeSettings:
     - `max_age_s`: images or evidence older than this make answers `unknown`.
     - `scene_change`: cosine distance between the pooled features of successive groups that makes
       every question due at once; None for never.
+    - `cut`: share of the picture that a cut changes at least from one frame to the next (and more
+      than the frames before it); a group across a cut is not asked about, and smoothing begins
+      anew after it. None for never.
     - `tier2_budget_s`: seconds per group for the language model; None for no limit.
     - `health_period_s`, `unknown_period_s`: seconds between repeats of an unchanged camera
       health, and of an `unknown` that lasts.
@@ -56,6 +60,7 @@ class RuntimeSettings:
     queue_groups: int = 4
     max_age_s: float = 2.0
     scene_change: float | None = 0.08
+    cut: float | None = 0.1
     tier2_budget_s: float | None = None
     tolerance_s: float = 0.05
     health_period_s: float = 1.0

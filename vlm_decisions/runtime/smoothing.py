@@ -75,7 +75,7 @@ class Smoother:
     which hysteresis, is the kind's (see kinds.py). For yes/no: `yes` at smoothed p >= enter, `no`
     at p <= exit; between them the present yes or no is kept, and without one (at first, or after
     `unknown`) the answer is `uncertain`. An `unknown` forgets the smoothing: what comes after it is
-    new evidence.
+    new evidence. A cut since the last look begins the smoothing anew, and leaves the answer.
     """
 
     def __init__(self) -> None:
@@ -98,6 +98,8 @@ class Smoother:
         state = self._states.setdefault(question.id, _State())
         if state.options != question.options:
             state.forget()
+        if evidence.cut_ns and state.evidence.t_end_ns <= evidence.cut_ns:
+            state.smoothed = ()  # what was said is of another picture
         state.smoothed = _smoothed(question, raw, state, evidence)
         state.options = question.options
         state.onsets.look(evidence.t_end_ns, raw)

@@ -63,6 +63,7 @@ class RuntimeStats:
 
     - `frames`, `groups`, `ticks` (groups processed), `decisions`, `scene_changes`, `errors`,
       `segments` (windows begun): totals.
+    - `cuts`: groups that lay across a cut.
     - `skipped`: questions due for the language model that a backlog or the budget put off.
     - `dropped`: by cause: groups `queue` (overflow), `catch_up`, `unusable` (camera), `reset`;
       frames `late` (after a newer one) and `ahead` (a stamp that the next did not confirm);
@@ -118,6 +119,7 @@ class RuntimeStats:
     breaks: dict[str, int] = field(default_factory=dict)
     mixture: str = ""
     overload: str = ""
+    cuts: int = 0
     asked: int = 0
     reused: int = 0
     asked_again: int = 0
@@ -142,8 +144,8 @@ class RuntimeStats:
         for one in views.values():
             breaks.update(one.breaks)
         conditions = [one.condition for one in views.values()]
-        totals = ("frames", "groups", "ticks", "decisions", "segments", "scene_changes", "skipped",
-                  "errors", "asked", "reused", "asked_again", "still")
+        totals = ("frames", "groups", "ticks", "decisions", "segments", "scene_changes", "cuts",
+                  "skipped", "errors", "asked", "reused", "asked_again", "still")
         return cls(
             **{name: meter.total(name) for name in totals},
             dropped=meter.dropped(),

@@ -110,6 +110,7 @@ class Processor:
         self._last: tuple[int, int] | None = None  # segment and index of the group before
         self._frame_id = ""
         self._cut_ns = 0  # where the window, or what it shows, begins
+        self._newest_cut_ns = 0
         self._answers: dict[str, tuple[Result, np.ndarray]] = {}  # with the features asked about
         self._past: deque[TimedGroup] | None = None  # kept while a question looks back over it
         self._unsure: list[Question] = []  # to be asked again: their last look left them open
@@ -120,6 +121,11 @@ class Processor:
         self._learned: Mapping[str, Learned] = {}
         self.asks_model = False  # a question stands that the language model answers
         self.overloaded = False  # not all that was due could be asked in time
+
+    @property
+    def n_frames(self) -> int:
+        """Frames of a group that the model sees."""
+        return self._engine.n_frames
 
     @property
     def newest_ns(self) -> int | None:
@@ -201,8 +207,11 @@ class Processor:
             self._nothing(encoded, question, self._tier(question), reason), status=status
         )
 
-    def take(self, group: Group, seen: Pooled | Exception) -> Encoded:
-        """Take the next group after vision: its features, or what the engine raised."""
+    def take(self, group: Group, seen: Pooled | Exception, cut_ns: int = 0) -> Encoded:
+        """Take the next group after vision: its features, or what the engine raised.
+
+        `cut_ns`: stamp of the first frame after the newest cut, 0 for none.
+        """
         if self._last != (group.segment, group.index - 1):
             self.restart()
             self._meter.count("segments")
@@ -212,6 +221,7 @@ class Processor:
         place = frames[0].stamp_ns, frames[-1].stamp_ns, self._frame_id
         if self._must_reset:
             self._cut_ns = group.t_start_ns
+        self._newest_cut_ns, self._cut_ns = cut_ns, max(self._cut_ns, cut_ns)
         if isinstance(seen, Exception):
             self.restart()
             return Encoded(None, *place, fault=f"vision: {_text(seen)}")
@@ -471,6 +481,7 @@ class Processor:
             t_end_ns=window[-1].t_end_ns,
             frame_id=self._frame_id,
             model=self._named(f"{self._engine.name}/{name}{LEARNED if learned else ''}", features),
+            cut_ns=self._newest_cut_ns,
         )
         return Result(question, evidence, (p_yes, 1.0 - p_yes), logits=(float(z), 0.0))
 
@@ -629,6 +640,7 @@ class Processor:
             frame_id=self._frame_id,
             model=self._model_name(history, mark),
             t_asked_ns=history[-1].t_end_ns if self._still else 0,
+            cut_ns=self._newest_cut_ns,
         )
         try:
             probabilities = probabilities_of(question, readout)

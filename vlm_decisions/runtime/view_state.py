@@ -16,6 +16,7 @@ from ..frames import NS, Frame, Group
 from ..questions import Question
 from ..views import View, ViewError
 from .contradictions import Contradictions
+from .cuts import CutFinder
 from .engine_protocol import EngineLike
 from .gate import Gate
 from .heads import Head, Pooled
@@ -51,6 +52,7 @@ class Turn:
     model_s: float  # what the model had taken in all when it began
     questions: tuple[Question, ...]  # that stood then, later those that are asked
     spent_s: float = 0.0
+    across_cut: bool = False  # it shows two pictures and is not asked about
     encoded: Encoded | None = None
     due: tuple[Question, ...] = ()
     shown: Frame | None = None  # what watchers are shown of it, once they are
@@ -79,6 +81,9 @@ class ViewState:
         self.gate = Gate(self.settings)
         self.contradictions = Contradictions()
         self.scheduler = Scheduler(self.settings.tolerance_s)
+        self._cuts = CutFinder(self.settings.cut)
+        self._place: tuple[int, int] | None = None  # segment and index of the group taken last
+        self._across_cut = False  # that group was
         self.questions: tuple[Question, ...] = ()
         self.learned: Mapping[str, Learned] = {}
         self.processor: Processor | None = None
@@ -91,6 +96,7 @@ class ViewState:
         self._backlogs: deque[int] = deque(maxlen=BACKLOGS)  # t_end where each of the last began
         self._asked_ns = 0  # t_end of the last group whose Tier 2 was not put off
         self._seen_ns = 0  # t_end of the last group that went all the way
+        self._asked_about_ns = 0  # t_end of the last group that questions were due at
         self._ask_s = 0.0  # what Tier 2 takes
         self._size: tuple[int, int] | None = None  # of its camera's pictures, and before
         self._before: tuple[int, int] | None = None
@@ -128,7 +134,21 @@ class ViewState:
             self.generation, self._asked_ns = generation, 0
             self.scheduler.reset()
             self.processor.restart()
+        self._find_cut(self.turn)
         return True
+
+    def _find_cut(self, turn: Turn) -> None:
+        """Find out whether the group lies across a cut; of two in a row the second is judged."""
+        group = turn.group
+        if self._place != (group.segment, group.index - 1):
+            self._cuts.forget()
+        self._place = group.segment, group.index
+        parted = self._cuts.look([self.view.cut(frame.image) for frame in group.frames],
+                                 [frame.stamp_ns for frame in group.frames])
+        shows_both = parted and self.processor.n_frames > 1
+        turn.across_cut = self._across_cut = shows_both and not self._across_cut
+        if parted:
+            self.meter.count("cuts")
 
     def resized(self) -> str:
         """Return what to say where the group taken is of another size than the one before."""
@@ -150,7 +170,8 @@ class ViewState:
         not wait. Where nothing may be made of the group, there is no turn any more.
         """
         turn, processor, began_s = self.turn, self.processor, self.meter.timer()
-        encoded = turn.encoded = processor.take(turn.group, seen)
+        after_cut = self._cuts.cut_ns > self._asked_about_ns
+        encoded = turn.encoded = processor.take(turn.group, seen, self._cuts.cut_ns)
         # A group is encoded while Tier 0 looks at it, but nothing is made of it before.
         if not encoded.fault and not self.queue.fit(turn.group):
             self.meter.drop("unusable")
@@ -158,7 +179,7 @@ class ViewState:
             self.end_turn(self.meter.timer() - began_s)
             return
         t_ns = turn.group.t_end_ns
-        if encoded.scene_change:
+        if encoded.scene_change or after_cut:
             self.scheduler.hasten(t_ns)
         elif interrupted:
             self.scheduler.hasten(t_ns, interrupted)
@@ -171,7 +192,9 @@ class ViewState:
                 results.append(processor.withhold(encoded, question, status, reason))
         yield Work(tuple(results))
         turn.questions = tuple(asked)
-        turn.due = tuple(self.scheduler.due(asked, t_ns))
+        due = tuple(self.scheduler.due(asked, t_ns))
+        if not turn.across_cut:
+            turn.due, self._asked_about_ns = due, t_ns
         yield self._answered(processor.tier1(encoded, turn.due))
         now_s = self.meter.timer()
         self.meter.note("tier_1", now_s - turn.began_s)

@@ -88,6 +88,10 @@ def _windowed(settings: RuntimeSettings) -> RuntimeSettings:
     return dataclasses.replace(settings, mode="window")
 
 
+def _without_cuts(settings: RuntimeSettings) -> RuntimeSettings:
+    return dataclasses.replace(settings, cut=None)
+
+
 def all_modes(recent: int = RECENT) -> dict[str, Mode]:
     """Return the modes by name; `recent` is the number of frames of the mode recentN."""
     modes = (
@@ -109,6 +113,8 @@ def all_modes(recent: int = RECENT) -> dict[str, Mode]:
              _set(depth="auto"), same),
         Mode("unsure", "as stream, uncertain answers asked again about three windows", same,
              _set(unsure=WINDOW), same),
+        Mode("no_cuts", "as stream, groups across a cut asked about and averaged like others",
+             _without_cuts, same, same),
         Mode("no_hysteresis", "as stream, yes above 0.5, no below", same, _no_hysteresis, same),
     )
     return {mode.name: mode for mode in modes}
