@@ -7,9 +7,10 @@ import json
 
 import numpy as np
 import pytest
-from pixel_model import PixelModel, presence_video
+from pixel_model import PixelModel, presence_video, square
 
 from vlm_decisions import cli
+from vlm_decisions.frames import NS, Frame
 from vlm_decisions.learn.calibrate import (
     LEAST_SCALE,
     CalibrationError,
@@ -21,12 +22,19 @@ from vlm_decisions.learn.calibrate import (
 )
 from vlm_decisions.learn.margins import least_margin
 from vlm_decisions.learn.measures import ece
-from vlm_decisions.learn.predictions import Predictions, labelled, predict, simulated_desks
+from vlm_decisions.learn.predictions import (
+    LabelledRecording,
+    Predictions,
+    labelled,
+    predict,
+    simulated_desks,
+)
 from vlm_decisions.learn.question_file import rewrite
-from vlm_decisions.learn.recordings import find_recordings
+from vlm_decisions.learn.recordings import Recording, find_recordings
 from vlm_decisions.questions import Question, QuestionBook, QuestionError
 from vlm_decisions.runtime.heads import Head
 from vlm_decisions.sources.labels import LabelError, read_labels
+from vlm_decisions.sources.truth import Span, Truth
 
 HEAD = "source,start_s,end_s,question,label\n"
 QUESTIONS = """\
@@ -133,6 +141,24 @@ def test_what_is_heard_goes_with_the_labels(videos):
     # A second of history at first, and 0.6 s after each change.
     assert np.flatnonzero(~heard.settled["square"]).tolist() == [0, 1, 2, 10, 11, 20, 21]
     assert ((heard.difference["square"] > 0) == (heard.truth["square"] == 1)).all()
+
+
+def test_a_group_across_a_cut_is_left_out_as_in_the_runtime():
+    question = Question("square", "Is there a square?")
+    images = [square(None if k < 33 else 0.5) for k in range(64)]
+
+    def frames():
+        for k, image in enumerate(images):
+            yield Frame(image, 1 + k * NS // 8)
+
+    spans = {"square": tuple(Span(begin * NS // 8, end * NS // 8, said, "v") for begin, end, said
+                             in ((0, 33, "no"), (33, 64, "yes")))}
+    known = [LabelledRecording(Recording("v", "1", frames), Truth(spans))]
+    one, = predict(PixelModel(), known, [question], [])
+    assert len(one.t_s) == 31 and not any(abs(one.t_s - 4.125) < 1e-6)
+    assert one.t_s[one.anew] == pytest.approx([4.375])
+    assert len(one.difference["square"]) == len(one.truth["square"]) == len(one.fresh) == 31
+    assert one.truth["square"].tolist() == [0] * 16 + [1] * 15
 
 
 def test_the_desk_knows_its_truth():
