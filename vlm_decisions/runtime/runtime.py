@@ -106,12 +106,14 @@ class Runtime:
         self._book = book
         self._standing: dict[str, Question] = {}  # read without the lock
         self._views_named: frozenset[str] = frozenset()  # by conditions of questions
+        self._placed: dict[str, frozenset[str]] = {}  # ids of what is asked of one view only
 
         self._meter = Meter(timer)
         self._changed = threading.Condition(threading.RLock())  # there is something to do
         self._one_offs = OneOffs(self._changed)
         self._intakes: dict[tuple[str, str], Intake] = {}  # by camera
         self._views: tuple[ViewState, ...] = ()
+        self._shared: tuple[ViewState, ...] = ()  # those that the encoding knows of
         for view in book.views:
             self._open(view)
         self._book_changed()
@@ -393,6 +395,10 @@ class Runtime:
         self._standing = {question.id: question for question in self._book}
         self._views_named = frozenset(
             name for question in self._book for name in question.views_named)
+        placed: dict[str, set[str]] = {}
+        for question_id, name in self._book.placed.items():
+            placed.setdefault(name, set()).add(question_id)
+        self._placed = {name: frozenset(ids) for name, ids in placed.items()}
         for view in self._views:
             view.questions = tuple(one for one in self._book if one.is_of(view.name))
 
@@ -622,7 +628,9 @@ class Runtime:
                               f"{str(error) or type(error).__name__}")
             if view.fault:
                 self._error(view.fault)
-        self._encoding.share(self.views())
+        if self._shared is not self._views:
+            self._shared = self._views
+            self._encoding.share(self.views())
         if new:
             with self._changed:
                 self._changed.notify_all()
@@ -765,13 +773,14 @@ class Runtime:
         """
         answers: dict[str, str] = {}
         for other in self._views:
+            own = self._placed.get(other.name, frozenset()) if other is not view else frozenset()
+            named = other.name in self._views_named
+            if not (own or named):
+                continue
             given = other.gate.answers()
-            if other.name in self._views_named:
+            if named:
                 answers |= {in_view(other.name, name): said for name, said in given.items()}
-            if other is not view:
-                own = {question.id for question in other.questions if question.view == other.name}
-                answers |= {name: said for name, said in given.items()
-                            if question_of(name) in own}
+            answers |= {name: said for name, said in given.items() if question_of(name) in own}
         return answers | view.gate.answers()
 
     def _deliver(self, view: ViewState, works: Iterable[Work]) -> None:
