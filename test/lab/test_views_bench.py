@@ -8,8 +8,8 @@ from vlm_decisions.cli import main
 from vlm_decisions.decision import Decision
 from vlm_decisions.lab.bench import views
 
-KEYS = {"answered_share", "age_ms", "tick_ms", "rss_mb", "fairness", "dropped", "skipped",
-        "longest_unknown_s", "batch_gain", "groups"}
+KEYS = {"answered_share", "age_ms", "tick_ms", "stages_ms", "rss_mb", "fairness", "dropped",
+        "skipped", "longest_unknown_s", "batch_gain", "groups"}
 
 
 @pytest.mark.slow

@@ -147,6 +147,8 @@ def add(commands: Commands) -> None:
     views.add_argument("--still", action="store_true", help="scenes that do not move")
     views.add_argument("--reuse", action="store_true",
                        help="reuse what has not changed, and ask every question on_change")
+    views.add_argument("--no-copies", action="store_true",
+                       help="do not measure as many separate processes")
     views.add_argument("--json", metavar="F")
 
     def run_views(options: argparse.Namespace) -> int:
@@ -154,7 +156,8 @@ def add(commands: Commands) -> None:
         from ..lab.bench.views import bench_views
 
         result = bench_views(options.views, options.seconds, questions=options.questions,
-                             model=options.model, still=options.still, reuse=options.reuse)
+                             model=options.model, still=options.still, reuse=options.reuse,
+                             copied=not options.no_copies)
         for number, one in result["views"].items():
             print(f"{number:>2} views  {one}")
         for number, one in result["copies"].items():

@@ -168,22 +168,27 @@ class Runtime:
     def _publish(self, view: ViewState, decisions: Iterable[Decision]) -> None:
         """Hand decisions to the listeners; under the lock."""
         before, self._publisher = self._publisher, threading.get_ident()
-        for decision in decisions:
-            if view.name:
-                decision = replace(decision, view=view.name)
-            known = decision.answer != UNKNOWN
-            view.meter.published(decision.tier, decision.age_s if known else None)
-            for listener in self._listeners:
-                try:
-                    listener(decision)
-                except OSError as error:  # a full disk, say: the message has it all
-                    self._error(f"decisions could not be handed on: {error}")
-                except Exception:
-                    self._error(
-                        f"'{decision.question_id}' could not be handed on\n"
-                        f"{traceback.format_exc().rstrip()}"
-                    )
-        self._publisher = before
+        try:
+            for decision in decisions:
+                self._publish_one(view, decision)
+        finally:
+            self._publisher = before
+
+    def _publish_one(self, view: ViewState, decision: Decision) -> None:
+        if view.name:
+            decision = replace(decision, view=view.name)
+        known = decision.answer != UNKNOWN
+        view.meter.published(decision.tier, decision.age_s if known else None)
+        for listener in self._listeners:
+            try:
+                listener(decision)
+            except OSError as error:  # a full disk, say: the message has it all
+                self._error(f"decisions could not be handed on: {error}")
+            except Exception:
+                self._error(
+                    f"'{decision.question_id}' could not be handed on\n"
+                    f"{traceback.format_exc().rstrip()}"
+                )
 
     # -- frames ----------------------------------------------------------------------------------
 

@@ -43,12 +43,12 @@ class ViewsBenchError(RuntimeError):
 
 
 def bench_views(counts: Sequence[int], seconds: float = 30.0, *, questions: str = "desk",
-                model: str = "sim_desk", still: bool = False, reuse: bool = False
-                ) -> dict[str, Any]:
+                model: str = "sim_desk", still: bool = False, reuse: bool = False,
+                copied: bool = True) -> dict[str, Any]:
     """Measure one model with each count of views, and as many copies of it with one view.
 
     still: the pictures change in their noise only. reuse: vision reuses what has not changed, and
-    every question is asked `on_change`.
+    every question is asked `on_change`. copied: whether copies are measured, too.
 
     Returns:
         views: by count, see `measure`. copies: by count, rss_mb of that many processes with one
@@ -62,7 +62,7 @@ def bench_views(counts: Sequence[int], seconds: float = 30.0, *, questions: str 
                "reuse": reuse}
     views = {str(count): _result(_started({"count": count, **options})) for count in counts}
     copies = {}
-    for count in counts:
+    for count in counts if copied else ():
         running = [_started({"count": 1, **options, "seconds": COPY_S}) for _ in range(count)]
         copies[str(count)] = {"rss_mb": round(sum(_result(one)["rss_mb"] for one in running), 1)}
     result: dict[str, Any] = {"seconds": seconds, "questions": questions, "model": model,
@@ -80,8 +80,9 @@ def measure(count: int, seconds: float, questions: str, model: str, still: bool,
 
     Returns:
         answered_share: of the answers that the groups offered call for, those given. age_ms: p50
-        and p95 of their ages. tick_ms: median of a group's vision, heads and questions. rss_mb: of
-        this process. fairness: answers of the least served view over a fair share. dropped: groups,
+        and p95 of their ages. tick_ms: median of a group's vision, heads and questions. stages_ms:
+        p50 and p95 of each part of a group's way (runtime.statistics.RuntimeStats). rss_mb: of this
+        process. fairness: answers of the least served view over a fair share. dropped: groups,
         by cause. longest_unknown_s: that any question of any view had no answer, after it had one.
         batch_gain: of groups encoded together.
     """
@@ -115,6 +116,8 @@ def measure(count: int, seconds: float, questions: str, model: str, still: bool,
         "answered_share": round(sum(answers) / (offered * len(asked)), 4),
         "age_ms": {"p50": round(float(p50), 1), "p95": round(float(p95), 1)},
         "tick_ms": round(after.tick_ms["total"].p50, 1),
+        "stages_ms": {name: [round(one.p50, 1), round(one.p95, 1)]
+                      for name, one in after.tick_ms.items()},
         "rss_mb": round(rss_mb(), 1),
         "fairness": round(min(answers) / (sum(answers) / count), 4) if any(answers) else 0.0,
         "dropped": {cause: number - before.dropped.get(cause, 0)
