@@ -47,8 +47,9 @@ def bench_views(counts: Sequence[int], seconds: float = 30.0, *, questions: str 
                 copied: bool = True) -> dict[str, Any]:
     """Measure one model with each count of views, and as many copies of it with one view.
 
-    still: the pictures change in their noise only. reuse: vision reuses what has not changed, and
-    every question is asked `on_change`. copied: whether copies are measured, too.
+    Every question is asked about every group. still: the pictures change in their noise only.
+    reuse: vision reuses what has not changed, and questions are asked `on_change`. copied: whether
+    copies are measured, too.
 
     Returns:
         views: by count, see `measure`. copies: by count, rss_mb of that many processes with one
@@ -90,7 +91,7 @@ def measure(count: int, seconds: float, questions: str, model: str, still: bool,
     from ...ros.diagnostics import rss_mb
 
     book = QuestionBook.load(questions_path(questions))
-    asked = [replace(one, ask="on_change") if reuse else one for one in book]
+    asked = [replace(one, ask="on_change" if reuse else "always") for one in book]
     names = [f"view_{number}" for number in range(count)]
     views = [View(name, f"/{name}/image") for name in names]
     taken = _Taken()
