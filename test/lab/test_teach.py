@@ -46,7 +46,7 @@ def test_a_question_that_the_desk_cannot_answer_is_refused(engine):
 def test_labelled_spans_come_by_turns():
     def span(yes):
         empty = np.zeros((1, 2))
-        return LabelledSpan(yes, 0, 1, np.zeros(1), empty, empty)
+        return LabelledSpan(yes, 0, 1, np.zeros(1), empty, empty, empty)
 
     order = [one.yes for one in _by_turns([span(yes) for yes in (True, True, True, False)])]
     assert order == [True, False, True, True]
@@ -56,6 +56,6 @@ def test_what_is_measured_is_scale_bias_and_weights():
     z, mean = np.array([1.0, -2.0]), np.array([[1.0, 0.0], [0.0, 2.0]])
     fit = SpanFit("", 10, 5, scale=0.5, bias=1.0, weight=np.array([2.0, 3.0], np.float32),
                   pooling="mean")
-    assert _logit(fit, z, mean, mean).tolist() == [3.5, 6.0]
+    assert _logit(fit, z, mean, mean, mean).tolist() == [3.5, 6.0]
     head = SpanFit("", 10, 5, scale=0.0, bias=1.0, weight=fit.weight, pooling="mean")
-    assert _logit(head, np.array([np.nan, np.nan]), mean, mean).tolist() == [3.0, 7.0]
+    assert _logit(head, np.array([np.nan, np.nan]), mean, mean, mean).tolist() == [3.0, 7.0]

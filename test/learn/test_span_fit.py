@@ -1,5 +1,7 @@
 """Fitting labelled spans: what is learned, and all that must not be."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -15,6 +17,7 @@ from vlm_decisions.learn.span_fit import (
 from vlm_decisions.runtime.learned import Learned
 
 DIM, LOOKS = 24, 3
+NOTHING = np.zeros((LOOKS, 0))  # no colours
 
 
 def spans(count, seed=0, *, z=lambda sign, rng: 0.0, lean=0.0, flipped=0.0):
@@ -32,7 +35,8 @@ def spans(count, seed=0, *, z=lambda sign, rng: 0.0, lean=0.0, flipped=0.0):
         mean = picture + 0.2 * rng.normal(size=(LOOKS, DIM))
         logits = z(sign, rng) + 0.2 * rng.normal(size=LOOKS)
         yes = (sign > 0) != (rng.random() < flipped)
-        out.append(LabelledSpan(yes, 10 * k * NS, (10 * k + 1) * NS, logits, mean, mean + 1))
+        out.append(LabelledSpan(yes, 10 * k * NS, (10 * k + 1) * NS, logits, mean, mean + 1,
+                                NOTHING))
     return out
 
 
@@ -110,12 +114,12 @@ def test_many_clicks_on_one_scene_are_one_span():
     data = spans(8, z=biased)
     clicks = [LabelledSpan(data[1].yes, data[1].start_ns + k * NS // 4,
                            data[1].start_ns + k * NS // 4, data[1].z[:1], data[1].mean[:1],
-                           data[1].max[:1]) for k in range(4, 30)]
+                           data[1].max[:1], NOTHING[:1]) for k in range(4, 30)]
     assert len(together([*data[:4], *clicks])) == 4
     assert fit_spans([*data[:4], *clicks]).spans == 4
     # The other answer, or a pause, ends a span.
     apart = [data[0], LabelledSpan(not data[0].yes, data[0].end_ns, data[0].end_ns + NS, *(
-        getattr(data[0], name) for name in ("z", "mean", "max")))]
+        getattr(data[0], name) for name in ("z", "mean", "max", "colours")))]
     assert len(together(apart)) == 2
 
 
@@ -167,6 +171,16 @@ def test_spans_that_a_learned_head_answered_can_only_make_a_head():
     fit = fit_spans(data)
     assert fit.refusal == "" and fit.scale == 0 and fit.weight.size
     assert "not asked" in fit_spans(data, head=False).refusal
+
+
+def test_what_the_encoder_has_no_place_for_is_read_off_the_colours():
+    rng = np.random.default_rng(0)
+    data = [replace(one, colours=1 + 0.05 * rng.normal(size=(LOOKS, 12))
+                    + one.yes * np.eye(12)[3] * 0.4) for one in spans(14, z=noise)]
+    fit = fit_spans(data)
+    assert fit.refusal == "" and fit.pooling == "colours" and fit.after.accuracy > 0.99
+    assert np.argmax(np.abs(fit.weight)) == 3
+    assert fit_spans(spans(14, z=noise)).refusal
 
 
 def test_the_chance_of_guessing():

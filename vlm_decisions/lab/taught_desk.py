@@ -22,7 +22,7 @@ from ..learn.learner import Learner
 from ..questions import Question, QuestionBook
 from ..runtime import Runtime
 from ..runtime.evidence import Look
-from ..runtime.heads import language_of
+from ..runtime.heads import colours_of, language_of
 from ..runtime.learned import shipped_logit
 from ..sim.clips import SIZE
 from ..sim.script import Script
@@ -41,16 +41,18 @@ FIRST_SEED = 870_000_000  # not used in training, nor by other studies
 
 @dataclass(frozen=True, eq=False)
 class ReadScenes:
-    """What was read of questions in scenes, N looks: by question z, mean, max and the truth.
+    """What was read of questions in scenes, N looks: by question z, features and the truth.
 
     z: logits of yes without learning, (N,); p: P(yes) as published, before smoothing; mean, max:
-    pooled features (N, D); yes: bool (N,). Looks soon after a change of the truth are left out.
+    pooled features (N, D); colours: of the picture (N, C); yes: bool (N,). Looks soon after the
+    truth changed are left out.
     """
 
     z: Mapping[str, np.ndarray]
     p: Mapping[str, np.ndarray]
     mean: Mapping[str, np.ndarray]
     max: Mapping[str, np.ndarray]
+    colours: Mapping[str, np.ndarray]
     yes: Mapping[str, np.ndarray]
 
 
@@ -148,7 +150,7 @@ class TaughtDesk:
 
     def read(self, seeds: Sequence[int]) -> ReadScenes:
         """Look at scenes, and return what was read."""
-        rows: dict[str, list[tuple[float, float, Any, Any, bool]]] = {
+        rows: dict[str, list[tuple[float, float, Any, Any, Any, bool]]] = {
             one.id: [] for one in self.questions}
         for seed in seeds:
             truth = self.watch(seed)
@@ -160,10 +162,11 @@ class TaughtDesk:
                     continue
                 z = shipped_logit(result.question, result.logits, result.evidence.depth)
                 rows[name].append((z, result.probabilities[0], look.features.mean,
-                                   look.features.max, truth.answer(name, t_ns) == YES))
+                                   look.features.max, colours_of(look.frame.image),
+                                   truth.answer(name, t_ns) == YES))
         kept = {name: list(zip(*own, strict=True)) for name, own in rows.items() if own}
         parts = [{name: np.array(own[k], kind) for name, own in kept.items()}
-                 for k, kind in enumerate((float, float, np.float32, np.float32, bool))]
+                 for k, kind in enumerate((float, float, *[np.float32] * 3, bool))]
         return ReadScenes(*parts)
 
 

@@ -98,6 +98,7 @@ class CorrectionLooks:
     """What was kept of a correction's looks, N of them.
 
     `start_ns`, `end_ns`: int64 (N,); `mean`, `max`: pooled vision features, float32 (N, D);
+    `colours`: see runtime.heads.colours_of, float32 (N, C);
     `logits`: float32 (N, K), before the question's scale and bias and what was learned, NaN where a
     learned head answered; `depth`: language-model layers used, 0 for a head, int (N,). `picture`: a
     JPEG of the last one's newest frame, empty if it was too long ago.
@@ -107,6 +108,7 @@ class CorrectionLooks:
     end_ns: np.ndarray
     mean: np.ndarray
     max: np.ndarray
+    colours: np.ndarray
     logits: np.ndarray
     depth: np.ndarray
     picture: bytes
@@ -191,7 +193,7 @@ class CorrectionStore:
         try:
             with np.load(path, allow_pickle=False) as arrays:
                 found = {name: arrays[name] for name in
-                         ("start_ns", "end_ns", "mean", "max", "logits", "depth")}
+                         ("start_ns", "end_ns", "mean", "max", "colours", "logits", "depth")}
                 return CorrectionLooks(**found, picture=arrays["picture"].tobytes())
         except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
             raise CorrectionError(f"{path}: {error}") from error
@@ -309,6 +311,7 @@ def _write(
             end_ns=np.array([seen.t_end_ns for seen in groups], np.int64),
             mean=np.stack([seen.mean for seen in groups]).astype(np.float32),
             max=np.stack([seen.max for seen in groups]).astype(np.float32),
+            colours=np.stack([seen.colours for seen in groups]),
             logits=np.array([read.logits for read in reads], np.float32),
             depth=np.array([read.depth for read in reads], np.int32),
             picture=np.frombuffer(_picture(groups[-1]), np.uint8),

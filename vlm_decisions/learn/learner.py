@@ -219,7 +219,7 @@ def span_of(corrector: Corrector, question: Question, correction: Correction) ->
     try:
         z = np.array([shipped_logit(question, looks.logits[i], looks.depth[i]) for i in some])
         return LabelledSpan(correction.answer == "yes", correction.t_start_ns, correction.t_end_ns,
-                            z, looks.mean[some], looks.max[some])
+                            z, looks.mean[some], looks.max[some], looks.colours[some])
     except (IndexError, TypeError, ValueError) as error:
         raise CorrectionError(f"{correction}: {error}") from error
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..frames import NS, Frame
 from ..runtime.evidence import Look
+from ..runtime.heads import colours_of
 
 KEPT_S = 120.0
 """A group is remembered for so long, seconds of frame time."""
@@ -33,13 +34,17 @@ class Read:
 
 @dataclass(eq=False)
 class SeenGroup:
-    """A group of one view: its time, pooled features (D,) each, newest frame, what was read."""
+    """A group of one view: its time, pooled features (D,) each, newest frame, what was read.
+
+    `colours`: of the newest frame (see runtime.heads.colours_of).
+    """
 
     view: str
     t_start_ns: int
     t_end_ns: int
     mean: np.ndarray
     max: np.ndarray
+    colours: np.ndarray
     frame: Frame | None
     reads: dict[str, Read] = field(default_factory=dict)
 
@@ -109,7 +114,7 @@ class Looks:
         if groups and groups[-1].t_end_ns == look.t_end_ns:
             return groups[-1]
         seen = SeenGroup(look.view, look.t_start_ns, look.t_end_ns, np.asarray(look.features.mean),
-                    np.asarray(look.features.max), look.frame)
+                    np.asarray(look.features.max), colours_of(look.frame.image), look.frame)
         groups.append(seen)
         while len(groups) > MAX_GROUPS or seen.t_end_ns - groups[0].t_end_ns > KEPT_S * NS:
             self._drop_oldest(groups)

@@ -4,7 +4,8 @@ Three ways are tried, from the least change to the most:
 
 - `calibration`: a scale and a bias of the logit that the question is answered with now;
 - `correction`: these, and weights on the pooled features, added to that logit;
-- `head`: weights on the pooled features alone.
+- `head`: weights on the pooled features alone, or on the colours of the picture alone: the vision
+  encoder has no place for all that there is, and a camera that does not move needs none.
 
 Each is a logistic regression with an L2 penalty on the distance from the present answer (of a head:
 from nothing). The looks of a span share its weight, and both sides weigh the same: how often
@@ -27,6 +28,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ..frames import NS
+from ..runtime.heads import COLOURS
 from ..runtime.learned import HeldOut, pooled
 
 #: Fewest spans that say yes, and that say no.
@@ -48,7 +50,7 @@ GUESSING = 0.0005
 GREATER_CHANGE = 0.01
 
 #: Outer and inner folds, at most.
-FOLDS, INNER_FOLDS = 5, 4
+FOLDS, INNER_FOLDS = 8, 4
 
 #: LooksOfSpans used of a span, evenly spread; fewer where there are many spans.
 LOOKS, ALL_LOOKS = 4, 96
@@ -56,6 +58,9 @@ LOOKS, ALL_LOOKS = 4, 96
 CALIBRATIONS = (0.003, 0.03, 0.3)
 WEIGHTS = (0.001, 0.005, 0.02, 0.1)
 """Strengths of the penalties to try: log loss per half a squared logit of change."""
+
+HEADS = ("mean", "mean_max", COLOURS)
+"""What heads are tried on."""
 
 LEAST_SCALE = 0.05
 CONSTANT = float(np.log(2))  # log loss of an answer that is the same for all, both sides alike
@@ -67,7 +72,8 @@ class LabelledSpan:
     """A span of time for which the right answer is known, and its N looks.
 
     `z`: logits of yes as answered without learning, float (N,), NaN where they are not known.
-    `mean`, `max`: pooled features, float (N, D). Times in nanoseconds.
+    `mean`, `max`: pooled features, float (N, D); `colours`: float (N, C), C may be 0. Times in
+    nanoseconds.
     """
 
     yes: bool
@@ -76,6 +82,7 @@ class LabelledSpan:
     z: np.ndarray
     mean: np.ndarray
     max: np.ndarray
+    colours: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +120,7 @@ def ways(head: bool = True, z: bool = True) -> list[list[Recipe]]:
     """
     changes = [[Recipe(one) for one in CALIBRATIONS],
                [Recipe(CALIBRATIONS[1], one, "mean") for one in WEIGHTS]] if z else []
-    heads = [[Recipe(None, one, pooling) for one in WEIGHTS] for pooling in ("mean", "mean_max")]
+    heads = [[Recipe(None, one, pooling) for one in WEIGHTS] for pooling in HEADS]
     return changes + (heads if head else [])
 
 
@@ -132,7 +139,8 @@ def fit_spans(spans: Sequence[LabelledSpan], *, head: bool = True, kept: bool = 
     if few < LEAST_A_SIDE:
         return SpanFit(f"{yes} spans say yes and {count - yes} no, and {LEAST_A_SIDE} of each are "
                        "needed", count, yes)
-    if any(np.isinf(one.z).any() or not np.isfinite([one.mean, one.max]).all() for one in spans):
+    if any(np.isinf(one.z).any() or not np.isfinite([one.mean, one.max]).all()
+           or not np.isfinite(one.colours).all() for one in spans):
         return SpanFit("the model's logits or features are not finite", count, yes)
     looks = LooksOfSpans.of(spans)
     known = np.isfinite(looks.present)
@@ -198,7 +206,7 @@ def together(spans: Sequence[LabelledSpan]) -> list[LabelledSpan]:
         last = joined[-1] if joined else None
         if last and last.yes == span.yes and span.start_ns - last.end_ns < APART_S * NS:
             both = {name: np.concatenate([getattr(last, name), getattr(span, name)])
-                    for name in ("z", "mean", "max")}
+                    for name in ("z", "mean", "max", COLOURS)}
             joined[-1] = replace(last, end_ns=max(last.end_ns, span.end_ns), **both)
         else:
             joined.append(span)
@@ -243,11 +251,11 @@ class LooksOfSpans:
                   for one in spans]
         counts = np.array([len(one) for one in chosen])
         span = np.repeat(np.arange(len(spans)), counts)
-        z, mean, peak = (np.concatenate([getattr(one, name)[at] for one, at in zip(
-            spans, chosen, strict=True)]).astype(float) for name in ("z", "mean", "max"))
+        z, mean, peak, colours = (np.concatenate([getattr(one, name)[at] for one, at in zip(
+            spans, chosen, strict=True)]).astype(float) for name in ("z", "mean", "max", COLOURS))
         x, back = {}, {}
-        for pooling in ("mean", "mean_max"):
-            features = pooled(pooling, mean, peak).astype(float)
+        for pooling in HEADS:
+            features = pooled(pooling, mean, peak, colours).astype(float)
             x[pooling], back[pooling] = _turned(features)
         return cls(span, np.array([one.yes for one in spans])[span], 1.0 / counts[span], z,
                    np.bincount(span, z) / counts, x, back)

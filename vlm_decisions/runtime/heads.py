@@ -25,7 +25,10 @@ from ..kinds import kind_of, sigmoid
 from ..questions import EarlyExit, Question
 
 DECISION = "decision"
-POOLINGS = ("mean", "mean_max", "motion", DECISION)
+#: Not the vision encoder's: the colours of the picture in cells (see `colours_of`).
+COLOURS = "colours"
+CELLS = 8, 6
+POOLINGS = ("mean", "mean_max", "motion", DECISION, COLOURS)
 #: The one path heads are trained on and run on: pooled features of a 2-frame video group.
 FEATURE_PATH = "video_group"
 #: The path of heads on the decision token.
@@ -50,7 +53,8 @@ class Head:
     """One yes/no probe: p = sigmoid((weight . x + bias) / temperature).
 
     x is, by `pooling`: `mean` of the newest group (D,), `mean_max` of the newest group (2D,), or
-    `motion`, newest minus oldest mean and the mean of all, over `window_groups` groups (2D,).
+    `motion`, newest minus oldest mean and the mean of all, over `window_groups` groups (2D,); or
+    `colours` of the newest frame (see `colours_of`), for a camera that does not move.
     Of pooling `decision` it is the decision token's state (D,) after `depth` layers of the language
     model with the fingerprint `language`, behind the question `text`.
     `question` is the id of the question that it answers, `metrics` and `trained_on` are its
@@ -137,7 +141,7 @@ class Head:
     @property
     def dim(self) -> int:
         """Width D of the vision features that it reads."""
-        single = self.pooling in ("mean", DECISION)
+        single = self.pooling in ("mean", DECISION, COLOURS)
         return self.weight.size if single else self.weight.size // 2
 
     @property
@@ -189,6 +193,10 @@ class Head:
         newest = window[-1]
         if self.pooling == "mean":
             return np.asarray(newest.mean, np.float32)
+        if self.pooling == COLOURS:
+            if getattr(newest, COLOURS, None) is None:
+                raise self._error("reads the colours of the picture, which are not at hand here")
+            return newest.colours
         if self.pooling == "mean_max":
             return np.concatenate([newest.mean, newest.max]).astype(np.float32)
         means = np.stack([group.mean for group in window[-self.window_groups :]])
@@ -197,6 +205,27 @@ class Head:
     def _error(self, message: str) -> HeadError:
         where = f"{self.source}: " if self.source else ""
         return HeadError(f"{where}head '{self.name}' {message}")
+
+
+@dataclass(frozen=True, eq=False)
+class Coloured:
+    """A group with the colours of its newest frame."""
+
+    mean: np.ndarray
+    max: np.ndarray
+    colours: np.ndarray
+
+
+def colours_of(image: np.ndarray) -> np.ndarray:
+    """Return the mean colours of CELLS of an image, as shares of its mean: float32 (8 * 6 * 3,).
+
+    What is large and stands still in a picture shows in them, also where the vision encoder, which
+    looks for what it was taught, has no place for it; how bright the whole is does not.
+    """
+    import cv2
+
+    cells = cv2.resize(image, CELLS, interpolation=cv2.INTER_AREA).astype(np.float32)
+    return (cells / max(1.0, float(cells.mean()))).ravel()
 
 
 def motion_row(means: np.ndarray) -> np.ndarray:

@@ -1,8 +1,9 @@
 """What was learned of a question at one view, from spans that a person labelled there.
 
 It changes the logit of yes: `scale * z + weight . x + bias`, where z is the logit that the question
-would be answered with otherwise (see `shipped_logit`) and x are pooled features of the newest group
-(see Head). With a scale of 0 z is not needed: it is a head, and answers at Tier 1.
+would be answered with otherwise (see `shipped_logit`) and x are features of the newest group, or
+colours of its newest frame (see Head). With a scale of 0 z is not needed: it is a head, and answers
+at Tier 1.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import numpy as np
 from ..files.atomic import replacing
 from ..kinds import YesNo
 from ..questions import Question
-from .heads import Head, Pooled
+from .heads import COLOURS, Head, Pooled
 
 #: Ends the model's name where an answer rests on what was learned.
 LEARNED = "+learned"
@@ -72,7 +73,7 @@ class Learned:
         weight = self.weight
         if weight.ndim != 1 or weight.dtype != np.float32 or not np.isfinite(weight).all():
             raise LearnedError("its weight must be finite float32 (D,)")
-        if self.pooling not in (("mean", "mean_max") if weight.size else ("",)):
+        if self.pooling not in (("mean", "mean_max", COLOURS) if weight.size else ("",)):
             raise LearnedError(f"pooling {self.pooling!r} does not go with {weight.size} weights")
         if not (math.isfinite(self.scale) and math.isfinite(self.bias) and self.scale >= 0):
             raise LearnedError(f"scale {self.scale:g} must be finite and 0 or more, bias "
@@ -129,7 +130,8 @@ class Learned:
                 f"'{question.text}' (kind {question.kind}, tier {question.tier}) with "
                 f"{(question.scale, question.bias)}")
 
-    def logit(self, z: float | np.ndarray, mean: np.ndarray, peak: np.ndarray) -> Any:
+    def logit(self, z: float | np.ndarray, mean: np.ndarray, peak: np.ndarray,
+              colours: np.ndarray | None = None) -> Any:
         """Return the logit of yes, for z () or (N,) and features (D,) or (N, D).
 
         Raises LearnedError on features of another width.
@@ -137,7 +139,7 @@ class Learned:
         logit = self.bias if self.is_head else self.scale * z + self.bias
         if not self.weight.size:
             return logit
-        x = pooled(self.pooling, mean, peak)
+        x = pooled(self.pooling, mean, peak, colours)
         if x.shape[-1] != self.weight.size:
             raise LearnedError(f"what was learned of '{self.question_id}' reads {self.weight.size} "
                                f"numbers, got {x.shape[-1]}")
@@ -145,7 +147,7 @@ class Learned:
 
     def logit_of(self, z: float, group: Pooled) -> float:
         """Return the logit of yes at a group."""
-        return float(self.logit(z, group.mean, group.max))
+        return float(self.logit(z, group.mean, group.max, getattr(group, COLOURS, None)))
 
     def as_head(self) -> Head:
         """Return the head that it is. Raises LearnedError where it is none."""
@@ -158,8 +160,11 @@ class Learned:
             metrics={**asdict(self.after), "spans": self.spans})
 
 
-def pooled(pooling: str, mean: np.ndarray, peak: np.ndarray) -> np.ndarray:
+def pooled(pooling: str, mean: np.ndarray, peak: np.ndarray, colours: np.ndarray | None
+           ) -> np.ndarray:
     """Return what is read of features (..., D): (..., D) or, of `mean_max`, (..., 2D)."""
+    if pooling == COLOURS:
+        return np.zeros(0, np.float32) if colours is None else colours
     mean = np.asarray(mean, np.float32)
     if pooling == "mean":
         return mean

@@ -19,11 +19,14 @@ from ..questions import WINDOW, Question, QuestionError
 from .engine_protocol import EngineLike, ReadoutLike, TimedGroup
 from .evidence import Evidence, Result
 from .heads import (
+    COLOURS,
+    Coloured,
     Head,
     HeadError,
     HeadQuery,
     Pooled,
     answering_head,
+    colours_of,
     deciding_head,
     query_with,
 )
@@ -109,6 +112,7 @@ class Processor:
         self._shown = 0  # groups in a row that showed what the one before did
         self._last: tuple[int, int] | None = None  # segment and index of the group before
         self._frame_id = ""
+        self._image: np.ndarray | None = None  # of the newest frame of the group before
         self._cut_ns = 0  # where the window, or what it shows, begins
         self._newest_cut_ns = 0
         self._answers: dict[str, tuple[Result, np.ndarray]] = {}  # with the features asked about
@@ -216,7 +220,7 @@ class Processor:
             self.restart()
             self._meter.count("segments")
         self._last = group.segment, group.index
-        self._frame_id = group.frames[1].frame_id
+        self._frame_id, self._image = group.frames[1].frame_id, group.frames[1].image
         frames = group.frames[-self._engine.n_frames :]
         place = frames[0].stamp_ns, frames[-1].stamp_ns, self._frame_id
         if self._must_reset:
@@ -469,6 +473,8 @@ class Processor:
         """Return what a head says. Raises HeadError or LearnedError."""
         window = window[-1 if isinstance(head, Learned) else -head.window_groups :]
         features = [one.features if isinstance(one, Encoded) else one.group for one in window]
+        if head.pooling == COLOURS:
+            features[-1] = Coloured(features[-1].mean, features[-1].max, colours_of(self._image))
         if isinstance(head, Learned):
             z, learned, name = math.nan, head, head.question_id
         else:  # it has a temperature: scale, bias are not for it

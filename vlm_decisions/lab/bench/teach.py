@@ -151,13 +151,14 @@ def _by_turns(spans: Sequence[LabelledSpan]) -> list[LabelledSpan]:
 def _row(question: Question, desk: int, spans: Sequence[LabelledSpan], usual: ReadScenes,
          test: ReadScenes) -> dict[str, Any]:
     name = question.id
-    z, mean, peak, yes = (getattr(test, part)[name] for part in ("z", "mean", "max", "yes"))
+    z, mean, peak, colours, yes = (getattr(test, part)[name] for part in
+                                   ("z", "mean", "max", "colours", "yes"))
     after, adopted, refusal, fit = {}, {}, "", None
     for n in SPANS:
         new = fit_spans(spans[:n], head=question.tier != "vlm", kept=fit is not None)
         fit, refusal = (new, "") if not new.refusal else (None, new.refusal)
         adopted[n] = fit is not None
-        logit = z if fit is None else _logit(fit, z, mean, peak)
+        logit = z if fit is None else _logit(fit, z, mean, peak, colours)
         after[n] = float(np.mean((logit > 0) == yes))
     return {"question": name, "desk": desk, "spans": len(spans), "looks": len(yes),
             "usual": float(np.mean((usual.z[name] > 0) == usual.yes[name])),
@@ -165,9 +166,9 @@ def _row(question: Question, desk: int, spans: Sequence[LabelledSpan], usual: Re
             "refusal": refusal}
 
 
-def _logit(fit: SpanFit, z: np.ndarray, mean: np.ndarray, peak: np.ndarray) -> np.ndarray:
+def _logit(fit: SpanFit, z: np.ndarray, *features: np.ndarray) -> np.ndarray:
     logit = fit.bias + (fit.scale * z if fit.scale else 0.0)
-    return logit + pooled(fit.pooling, mean, peak) @ fit.weight if fit.weight.size else logit
+    return logit + pooled(fit.pooling, *features) @ fit.weight if fit.weight.size else logit
 
 
 def _live(model: str, questions: Sequence[Question], folder: Path, phases: int) -> dict[str, float]:
