@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fakes import START_NS, Bench, FakeEngine, person_head
+from fakes import START_NS, Bench, FakeEngine, Vision, person_head
 from waiting import wait_for
 
 from vlm_decisions.decision import TIER_HEADS, TIER_VLM
@@ -15,8 +15,15 @@ from vlm_decisions.frames import NS
 from vlm_decisions.learn.corrections import CorrectionStore, Corrector, ModelId
 from vlm_decisions.learn.learner import NICENESS, Learner
 from vlm_decisions.questions import Question
-from vlm_decisions.runtime.heads import Head, write_head
-from vlm_decisions.runtime.learned import LearnedError, read_learned, write_learned
+from vlm_decisions.runtime.heads import CELLS, COLOURS, Head, HeadError, colours_of, write_head
+from vlm_decisions.runtime.learned import (
+    HeldOut,
+    Learned,
+    LearnedError,
+    read_learned,
+    shipped_logit,
+    write_learned,
+)
 
 LAMP = """
 questions:
@@ -299,10 +306,44 @@ def test_the_logit_is_that_of_the_runtime(taught):
     span = taught.show(True, 0.25)
     seen = taught.corrector.looks.newest("lamp", "")[0]
     assert seen.t_end_ns <= span[1]
-    from vlm_decisions.runtime.learned import shipped_logit
-
     question = Question("lamp", "Is the lamp on?")
     z = shipped_logit(question, seen.reads["lamp"].logits, seen.reads["lamp"].depth)
     p = 1 / (1 + np.exp(-float(learned.logit(z, seen.mean, seen.max))))
     assert p == pytest.approx(taught.newest().p_raw, abs=1e-6)
     assert looks.logits.shape[1] == 2
+
+
+def test_colours_are_read_off_the_newest_frame_by_what_was_learned_and_by_a_head(tmp_path, taught):
+    weight = np.zeros(CELLS[0] * CELLS[1] * 3, np.float32)
+    weight[0::3], weight[2::3] = 4.0, -4.0  # red against blue
+    numbers = HeldOut(1.0, 0.5)
+    learned = Learned("lamp", "", "Is the lamp on?", (1.0, 0.0), 0.0, 0.5, weight, COLOURS, "f00d",
+                      4096, "", 12, 6, numbers, numbers)
+    taught.bench.runtime.learn(learned)
+    path = tmp_path / "lamp.npz"
+    write_head(path, learned.as_head())
+    other = Bench('questions: [{id: l, text: "Lamp?", head: lamp, ema: 1.0}]', FakeEngine(),
+                  head_paths=(path,))
+    for on, answer in ((True, "yes"), (False, "no")):
+        weight_of = 1 if on else -1
+        taught.bench.camera.shade = np.array([30.0 * weight_of, 0.0, 0.0])
+        taught.bench.film(taught.now_s, taught.now_s + 1.0)
+        taught.now_s += 1.0
+        taught.bench.run(taught.now_s)
+        seen = taught.corrector.looks.newest("lamp", "")[0]
+        expected = 0.5 + float(weight @ colours_of(seen.frame.image))
+        last = taught.newest()
+        assert last.p_raw == pytest.approx(1 / (1 + np.exp(-expected)), abs=1e-6)
+        assert last.answer == answer and last.model == "fake/lamp+learned"
+        other.camera.shade = taught.bench.camera.shade
+        other.film(0.0 if on else 1.0, 1.0 if on else 2.0)
+        other.run(1.0 if on else 2.0)
+        assert other.answers("l")[-1] == answer
+    with pytest.raises(HeadError, match="colours of the picture"):
+        Head.load(path).logit([Vision(np.zeros(3), np.zeros(3), 0)])
+
+
+def test_colours_do_not_tell_how_bright_a_picture_is():
+    image = np.random.default_rng(0).integers(40, 120, (48, 64, 3)).astype(np.uint8)
+    assert colours_of(image * 2) == pytest.approx(colours_of(image), abs=0.02)
+    assert np.isfinite(colours_of(np.zeros_like(image))).all()
