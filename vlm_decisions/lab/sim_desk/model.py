@@ -50,7 +50,7 @@ def adopt(folder: Path, checkpoint: Path) -> None:
 
 
 def train_model(folder: Path, out: Path, *, begin: Path | None = None,
-                vision_steps: int = 2800, language_steps: int = 1500, question_steps: int = 0,
+                vision_steps: int = 2800, language_steps: int = 1500, question_steps: int = 3000,
                 strips: int = 5000, without: Collection[str] = ()) -> int:
     """Train all three stages in `folder` and write the checkpoint to `out`.
 
@@ -62,7 +62,7 @@ def train_model(folder: Path, out: Path, *, begin: Path | None = None,
         begin: checkpoint that stands for the first two stages.
         vision_steps: of the first stage; a stage of 0 steps is left as it is.
         language_steps: of the second.
-        question_steps: of the third, which the shipped weights do not have.
+        question_steps: of the third.
         strips: clips that the language model learns from.
         without: families of tags (`grammar.held_out`) left out of the third stage, for controls.
 
