@@ -50,7 +50,7 @@ def adopt(folder: Path, checkpoint: Path) -> None:
 
 
 def train_model(folder: Path, out: Path, *, begin: Path | None = None,
-                vision_steps: int = 2800, language_steps: int = 1500, question_steps: int = 3000,
+                vision_steps: int = 2800, language_steps: int = 1500, question_steps: int = 9000,
                 strips: int = 5000, without: Collection[str] = ()) -> int:
     """Train all three stages in `folder` and write the checkpoint to `out`.
 

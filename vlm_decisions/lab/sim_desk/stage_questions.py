@@ -232,7 +232,7 @@ class Lessons:
 
 
 def train_questions(model: Any, tokenizer: Any, run: Run, steps: int, strips: int,
-                    lr: float = 1.8e-3, without: frozenset[str] = frozenset()) -> None:
+                    lr: float = 1.2e-3, without: frozenset[str] = frozenset()) -> None:
     """Train the language model of `model` for `steps` steps, in two processes."""
     student = Student(model, tokenizer)
     if run.restore("questions", {"language_model": student.model}, partial=True) >= steps:
