@@ -93,8 +93,11 @@ def test_what_cannot_be_compared_is_named(tmp_path, capsys):
         wordings(PixelModel(), [SQUARE], {})
     for text in ("- a\n", "square: x\n", "square: [1]\n", "square: []\n", ": ["):
         (tmp_path / "texts.yaml").write_text(text)
-        with pytest.raises(StudyError, match="texts.yaml: "):
+        with pytest.raises(StudyError, match="texts.yaml:"):
             read_texts(tmp_path / "texts.yaml")
+    (tmp_path / "texts.yaml").write_text("square: [Is there one?, Is one there?]\n")
+    with pytest.raises(StudyError, match="texts.yaml:1: not valid YAML: .* quote the text"):
+        read_texts(tmp_path / "texts.yaml")
     (tmp_path / "texts.yaml").write_text("square: ['Is there one?']\n")
     assert read_texts(tmp_path / "texts.yaml") == {"square": ["Is there one?"]}
     (tmp_path / "q.yaml").write_text("- {id: nose, text: x}\n")

@@ -98,7 +98,7 @@ def read_sections(
         if found:
             line = text.count("\n", 0, found.start()) + 1
             ends = f"; line {line} holds U+{ord(found[0]):04X}, which ends a line for YAML"
-        raise YamlRecordError(f"{source}:{_syntax_error(error)}{ends}") from error
+        raise YamlRecordError(f"{source}:{syntax_error(error)}{ends}") from error
     reader = _RecordReader(text, source)
     nodes = reader.sections(root, shapes)
     return {
@@ -131,7 +131,8 @@ def _unreadable(text: str, error: yaml.reader.ReaderError) -> str:
             "it out")
 
 
-def _syntax_error(error: Exception) -> str:
+def syntax_error(error: Exception) -> str:
+    """Return where and why a text is not YAML, behind the file's name and a colon."""
     mark, begun = (getattr(error, name, None) for name in ("problem_mark", "context_mark"))
     line = f"{mark.line + 1}: " if mark else " "
     problem = getattr(error, "problem", None) or str(error)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import yaml
 
+from ...files.yaml_records import syntax_error
 from ...frames import FPS, NS
 from ...learn.features import progress
 from ...learn.measures import auroc, bootstrap_sums
@@ -56,8 +57,10 @@ def read_texts(path: Path) -> dict[str, list[str]]:
     """Read paraphrases by question id from a YAML file. Raises StudyError naming the file."""
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise StudyError(f"{path}: {error}") from error
+    except yaml.YAMLError as error:
+        raise StudyError(f"{path}:{syntax_error(error)}") from error
     if not isinstance(values, dict) or not all(
         isinstance(name, str) and isinstance(texts, list) and texts
         and all(isinstance(text, str) and text.strip() for text in texts)
