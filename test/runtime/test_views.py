@@ -470,3 +470,17 @@ def test_a_view_removed_while_its_group_is_encoded_leaves_nothing():
     assert not any(d.view == "front" and d.t_decided_ns > cut_ns for d in bench.decisions)
     assert all(look.view != "front" or look.t_end_ns < cut_ns - NS // 8 for look in looks)
     assert len(bench.asked("back", 1.2)) >= 10 and not bench.errors
+
+
+def test_views_whose_answers_stand_are_asked_anew_in_turn():
+    book = many(6).replace("text: red}", "text: red, ask: on_change, refresh_s: 4}")
+    bench = Views(book, FakeEngine(answer=lambda text, vision: 0.9, ask_s=0.02))
+    for view in bench.runtime.views():
+        bench.film_of(view.camera, 0, 30, shade=20)
+    bench.run(30)
+    asked: dict[str, list[int]] = {}
+    for decision in bench.of("red"):
+        asked.setdefault(decision.view, []).append(decision.t_asked_ns or decision.t_end_ns)
+    gaps = {name: np.diff(sorted(set(times)))[1:] / NS for name, times in asked.items()}
+    assert all(found.max() <= 4.0 and found.min() >= 0.7 * 4.0 - 0.25 for found in gaps.values())
+    assert len({round(float(found.mean()), 2) for found in gaps.values()}) >= 3, "not all at once"

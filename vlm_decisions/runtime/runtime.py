@@ -114,6 +114,7 @@ class Runtime:
         self._intakes: dict[tuple[str, str], Intake] = {}  # by camera
         self._views: tuple[ViewState, ...] = ()
         self._shared: tuple[ViewState, ...] = ()  # those that the encoding knows of
+        self._begun = 0  # streams opened so far
         for view in book.views:
             self._open(view)
         self._book_changed()
@@ -618,7 +619,8 @@ class Runtime:
             self.speed = measure(engine, self._views, self._meter.timer)
 
     def _begin(self, view: ViewState, engine: EngineLike) -> None:
-        view.begin(engine, self._heads_for(engine, view.view.pixel_budget))
+        view.begin(engine, self._heads_for(engine, view.view.pixel_budget), self._begun)
+        self._begun += 1
 
     def _begin_views(self, engine: EngineLike) -> None:
         """Open the streams of views that have none yet; under the lock."""

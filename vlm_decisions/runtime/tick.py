@@ -96,9 +96,14 @@ class Processor:
     """
 
     def __init__(
-        self, engine: EngineLike, heads: Sequence[Head], settings: RuntimeSettings, meter: Meter
+        self, engine: EngineLike, heads: Sequence[Head], settings: RuntimeSettings, meter: Meter,
+        refresh: float = 1.0,
     ) -> None:
-        """Open a stream on the engine; raises what the engine raises."""
+        """Open a stream on the engine; raises what the engine raises.
+
+        `refresh`: share of `refresh_s` after which an answer stands no longer.
+        """
+        self._refresh = refresh
         self._engine = engine
         self._heads = heads
         self._settings = settings
@@ -533,7 +538,7 @@ class Processor:
         still = encoded.still and t_asked_ns >= self._stream.history[-1].t_end_ns
         if not still and (
             question.ask != "on_change"
-            or encoded.t_end_ns - t_asked_ns >= question.refresh_s * NS
+            or encoded.t_end_ns - t_asked_ns >= self._refresh * question.refresh_s * NS
             or cosine_distance(asked_about, encoded.features.mean) > question.change
         ):
             return None

@@ -37,6 +37,11 @@ BACKLOGS = 3
 #: A view that has had no group for so long lets its state go, seconds.
 REST_S = 10.0
 
+#: Largest share of `refresh_s` by which views ask earlier, so that they ask in turn; multiples of
+#: the golden ratio's fraction lie evenly within it, however many views there are.
+SPREAD = 0.3
+GOLDEN = 0.618034
+
 #: Weight of the newest measurement of what a view's Tier 2 takes.
 NEWEST = 0.2
 
@@ -102,13 +107,18 @@ class ViewState:
         self._before: tuple[int, int] | None = None
         self._taken_s: float | None = None  # when the last group was taken; None: at rest
 
-    def begin(self, engine: EngineLike, heads: Sequence[Head]) -> None:
-        """Open a stream on the engine; raises ViewError, and what the engine raises."""
+    def begin(self, engine: EngineLike, heads: Sequence[Head], number: int) -> None:
+        """Open a stream on the engine; raises ViewError, and what the engine raises.
+
+        `number`: of views before it. Each is refreshed at times of its own: views that began
+        together would all have to be asked at once, again and again.
+        """
         budget, token = self.view.pixel_budget, engine.token_pixels
         if budget is not None and budget < token * token:
             raise ViewError(f"view '{self.name}': pixel_budget {budget} is below one visual token, "
                             f"which has {token} by {token} pixels", "pixel_budget")
-        self.processor = Processor(engine, heads, self.settings, self.meter)
+        early = SPREAD * (number * GOLDEN % 1.0)
+        self.processor = Processor(engine, heads, self.settings, self.meter, 1.0 - early)
 
     @property
     def opened(self) -> bool:
