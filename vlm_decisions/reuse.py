@@ -44,7 +44,7 @@ class ReuseSettings:
     """
 
     mode: str = "off"
-    threshold: float = 11.0
+    threshold: float = 13.0
     brightness: bool = True
     full_above: float = 0.3
     refresh_groups: int = 12
