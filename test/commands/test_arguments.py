@@ -94,7 +94,7 @@ def test_the_help_of_every_command_has_an_example_that_it_takes(command, capsys)
 
 
 def test_what_is_right_is_taken():
-    assert parsed("run", "--sour", "a.mp4").source == "a.mp4"  # as argparse always did
+    assert parsed("run", "--sour", "a.mp4").source == ["a.mp4"]  # as argparse always did
     assert parsed("run", "--source", "a", "--ask", "Is --this it?").ask == ["Is --this it?"]
     assert parsed("view", "--screenshot", "a.png", "--size", "390X844").size == (390, 844)
     assert parsed("view", "--port", "0").port == 0

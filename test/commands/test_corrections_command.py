@@ -14,7 +14,8 @@ def kept(folder, answers):
     for number, answer in enumerate(answers, 1):
         frame = Frame(np.zeros((32, 32, 3), np.uint8), number * 10**9)
         seen = SeenGroup("", frame.stamp_ns - 1, frame.stamp_ns, np.ones(4, np.float32),
-                    np.ones(4, np.float32), frame, {"person": Read((1.0, 0.0), 4, (0.7, 0.3))})
+                         np.ones(4, np.float32), np.ones(144, np.float32), frame,
+                         {"person": Read((1.0, 0.0), 4, (0.7, 0.3))})
         store.add(Question("person", "A person?"), "", answer, "yes", [seen],
                   ModelId("m", "f", 64))
     return folder
