@@ -78,11 +78,18 @@ events:
         with system(tmp_path, questions=questions, **parameters) as s:
             wait_for(lambda s=s: s.peer.state() == "active")
             s.peer.status("image")  # whatever it offers, it has made by now
-            for rule, names in (
-                    (PUBLISH, s.node.get_publisher_names_and_types_by_node),
-                    (SUBSCRIBE, s.node.get_subscriber_names_and_types_by_node),
-                    (REPLY, s.node.get_service_names_and_types_by_node)):
-                found[rule] |= {name for name, _ in names("decision_node", "/")}
+            looks = {PUBLISH: s.node.get_publisher_names_and_types_by_node,
+                     SUBSCRIBE: s.node.get_subscriber_names_and_types_by_node,
+                     REPLY: s.node.get_service_names_and_types_by_node}
+
+            def seen(s=s, looks=looks):
+                """Take what is on the graph, which follows; whether all that is made is there."""
+                for rule, look in looks.items():
+                    found[rule] |= {name for name, _ in look("decision_node", "/")}
+                return ({one.topic_name for one in s.node.publishers} <= found[PUBLISH]
+                        and {one.topic_name for one in s.node.subscriptions} <= found[SUBSCRIBE])
+
+            wait_for(seen)
             assert s.node.get_client_names_and_types_by_node("decision_node", "/") == []
     for rule, expressions in allowed().items():
         for name in found[rule]:

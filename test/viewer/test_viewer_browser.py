@@ -314,7 +314,7 @@ def test_decisions_are_saved_from_the_menu(viewer, page):
     with page.expect_download() as download:
         page.get_by_role("link", name="Decisions, CSV").click()
     with open(download.value.path(), encoding="utf-8") as file:
-        assert "person,yes,0.87" in file.read()
+        assert "person,,yes,0.87" in file.read()
     assert re.fullmatch(r"decisions-[0-9]{8}-[0-9]{6}\.csv", download.value.suggested_filename)
 
 

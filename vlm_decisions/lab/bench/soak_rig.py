@@ -35,7 +35,6 @@ from ...ros.node import DecisionNode
 from ...ros.services import MAX_TIMEOUT_S
 from ...ros.session import EngineFactory, load_engine
 from ...runtime.log import read_log
-from ...views import View
 from .faulty_engine import FaultyEngine
 from .soak import Soak
 from .soak_images import BAD_IMAGES, ENCODINGS, encoded
@@ -55,15 +54,15 @@ class SoakNode(DecisionNode):
 
     def deliver(self, msg: Image) -> None:
         """Process an image message as if it had arrived."""
-        self._cameras.of(View()).receive(msg)
+        self._cameras.of(self.runtime.views()[0]).receive(msg)
 
     def refused(self) -> int:
         """Return how many images were refused."""
-        return sum(self._cameras.of(View()).refused.values())
+        return sum(self._cameras.of(self.runtime.views()[0]).refused.values())
 
     def last_refusal(self) -> str:
         """Return why the newest refused image was refused."""
-        return self._cameras.of(View()).last_refusal
+        return self._cameras.of(self.runtime.views()[0]).last_refusal
 
     def tend(self, slowly: bool) -> None:
         """Do what the timers do: check freshness, and sometimes publish diagnostics and draw."""
@@ -107,7 +106,8 @@ class NodeRig:
         parameters = {
             "use_sim_time": True, "autostart": False, "questions_file": questions,
             "log_file": str(folder / "decisions.jsonl"), "log_max_mb": 1.0, "log_keep": 2,
-            "questions_save_file": str(folder / "questions.yaml")}
+            "questions_save_file": str(folder / "questions.yaml"),
+            "cut": 0.0}  # every group is to be answered, whatever its pictures show
         self.node = SoakNode(
             context=self._context, engine_factory=lambda *args: self._wrap(make(*args)),
             parameter_overrides=[Parameter(name, value=value)
