@@ -131,6 +131,18 @@ def test_a_whole_number_is_a_number(make):
     assert not result.successful and "range" in result.reason.lower()
 
 
+def test_off_and_on_are_words(make):
+    """YAML, and so `-p` and `ros2 param set`, reads them as false and true."""
+    node = make(learn=True, self_check=False)
+    declare_all(node, SPECS)
+    values = read_all(node, SPECS)
+    assert (values["learn"], values["self_check"]) == ("on", "off")
+    assert node.set_parameters([Parameter("reuse", value=False)])[0].successful
+    Gate(node)
+    refused = node.set_parameters([Parameter("self_check", value=True)])[0]
+    assert not refused.successful and "refuse, warn, off, not 'on'" in refused.reason
+
+
 def test_what_the_node_has_already_is_no_change(make):
     """Whatever was dumped can be loaded: read-only ones too, and those of rclpy."""
     node = make()

@@ -96,6 +96,11 @@ def test_changes_are_judged_with_what_stays():
     assert caught.value.field == "enter"
 
 
+def test_a_question_that_names_others_is_changed():
+    question = Question("cup", "Is there a cup?", needs="person", implies=("desk",))
+    assert changes_of({"enter": 0.7}, question) == {"enter": 0.7}
+
+
 @pytest.mark.parametrize("body", [{"rate_hz": 0}, {"rate_hz": "4"}, {"rate_hz": True},
                                   {"exit": -0.1}, {"ema": 2}, {"rate_hz": None},
                                   {"rate_hz": 10 ** 400}, {"enter": [0.5]}, {"exit": {}}])

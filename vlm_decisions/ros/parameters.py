@@ -154,8 +154,8 @@ SPECS = (
     Spec("save_dir", "", "The one folder that ~/save_questions may write into; empty: any."),
     Spec("learn_dir", "", "Folder that corrections are kept in, made where it is not there; empty: "
                           "none are taken."),
-    Spec("learn", "on", "Learn from the corrections in learn_dir while the node runs, in a thread "
-                        "of its own; adopted is what is better on held-out spans.",
+    Spec("learn", "off", "Learn from the corrections in learn_dir while the node runs, in a thread "
+                         "of its own; adopted is what is better on held-out spans.",
          choices=("off", "on")),
     Spec("learn_keep", MAX_CORRECTIONS, "Corrections kept in learn_dir; the oldest gives way.",
          1, 100000),
@@ -182,8 +182,8 @@ QUESTION_FIELDS = tuple(spec.name for spec in QUESTION_SPECS)
 class ParameterRules:
     """Mixed into a node: what setting a parameter means in this package.
 
-    A value that the parameter has already is no change, so whatever was dumped can be loaded, and
-    a whole number is a number: ``2`` for a parameter that is 2.0.
+    A value that the parameter has already is no change, so whatever was dumped can be loaded, a
+    whole number is a number (``2`` for a parameter that is 2.0), and ``off`` is a word.
     """
 
     def set_parameters_atomically(self, parameter_list: list[Parameter]) -> SetParametersResult:
@@ -201,7 +201,7 @@ class ParameterRules:
     def _as_declared(self, parameter: Parameter) -> Parameter:
         if not self.has_parameter(parameter.name):
             return parameter
-        return as_number(parameter, self.get_parameter(parameter.name).type_)
+        return as_meant(parameter, self.get_parameter(parameter.name).type_)
 
     def _has(self, parameter: Parameter) -> bool:
         if not self.has_parameter(parameter.name):
@@ -210,11 +210,19 @@ class ParameterRules:
         return (present.type_, present.value) == (parameter.type_, parameter.value)
 
 
-def as_number(parameter: Parameter, wanted: Parameter.Type) -> Parameter:
-    """Return the parameter, as a decimal number where that is wanted and it is a whole one."""
-    if (wanted, parameter.type_) != (Parameter.Type.DOUBLE, Parameter.Type.INTEGER):
-        return parameter
-    return Parameter(parameter.name, Parameter.Type.DOUBLE, float(parameter.value))
+def as_meant(parameter: Parameter, wanted: Parameter.Type) -> Parameter:
+    """Return the parameter as what YAML made something else of, where its type is `wanted`.
+
+    A whole number where a decimal one is wanted; ``off`` and ``on``, which YAML reads as false and
+    true, where they are words to choose from.
+    """
+    if (wanted, parameter.type_) == (Parameter.Type.DOUBLE, Parameter.Type.INTEGER):
+        return Parameter(parameter.name, wanted, float(parameter.value))
+    spec = _BY_NAME.get(parameter.name)
+    if (wanted, parameter.type_) == (Parameter.Type.STRING, Parameter.Type.BOOL) and (
+            spec and "off" in spec.choices):
+        return Parameter(parameter.name, wanted, "on" if parameter.value else "off")
+    return parameter
 
 
 def declare_all(node: Node, specs: Iterable[Spec]) -> None:
@@ -223,7 +231,7 @@ def declare_all(node: Node, specs: Iterable[Spec]) -> None:
     for spec in specs:
         if spec.name in given:  # rclpy takes it from there
             wanted = Parameter.Type.from_parameter_value(spec.default)
-            given[spec.name] = as_number(given[spec.name], wanted)
+            given[spec.name] = as_meant(given[spec.name], wanted)
         node.declare_parameter(spec.name, spec.default, spec.descriptor())
 
 
@@ -401,7 +409,7 @@ def split(name: str) -> tuple[str, str]:
 
 
 def _double(parameter: Parameter) -> float:
-    parameter = as_number(parameter, Parameter.Type.DOUBLE)
+    parameter = as_meant(parameter, Parameter.Type.DOUBLE)
     if parameter.type_ != Parameter.Type.DOUBLE:
         raise QuestionError(f"{parameter.name} must be a number, not {parameter.value!r}")
     return parameter.value

@@ -6,10 +6,11 @@ import json
 import re
 import unicodedata
 from collections.abc import Callable, Container, Mapping
+from dataclasses import replace
 from typing import Any
 
 from ..kinds import plain_kind
-from ..questions import MAX_ID, Question, QuestionBook, QuestionError, check_id, unnamed
+from ..questions import MAX_ID, Question, QuestionError, check_id, unnamed
 from ..views import View, ViewError
 from .source import CHANGEABLE
 
@@ -98,7 +99,7 @@ def changes_of(body: Mapping[str, Any], question: Question) -> dict[str, Any]:
     _only(body, CHANGEABLE)
     if not body:
         raise BodyError(f"nothing to change: give one of {', '.join(CHANGEABLE)}")
-    changed = QuestionBook([question]).replace(question.id, **body)
+    changed = replace(question, **body)  # what it names elsewhere stays, and is not looked for
     return {name: getattr(changed, name) for name in body}
 
 
