@@ -36,6 +36,9 @@ TIERS = ("auto", "heads", "vlm")
 ASKS = ("always", "on_change")
 SMOOTHINGS = ("ema", "filter")
 AUTO = "auto"
+#: Ids that no condition could name.
+CONDITION_WORDS = ("and", "or", "not", "in")
+
 #: What `unsure` says to look further back in the question's own view.
 WINDOW = "window"
 RESERVED_PREFIX = "camera_"
@@ -192,6 +195,9 @@ class Question:
         if not isinstance(self.unsure, str):
             raise self._error("unsure", f"must be {WINDOW} or the name of a view, not "
                                         f"{self.unsure!r}")
+        if self.unsure and self.tier == "heads":
+            raise self._error("unsure", "is for the language model, which tier heads never asks: "
+                                        "use tier auto or vlm")
         self._number("switch_hz", 0.0, 10.0, above=True)
         self._number("change", 0.0, 2.0)
         self._number("refresh_s", 0.0, 3600.0, above=True)
@@ -420,6 +426,10 @@ def check_id(question_id: Any) -> str:
             f"underscores, starting with a letter, at most {MAX_ID} characters",
             "id",
         )
+    if question_id in CONDITION_WORDS:
+        raise QuestionError(
+            f"question id '{question_id}': {', '.join(CONDITION_WORDS)} are words of conditions, "
+            "which could not name it", "id")
     if question_id.startswith(RESERVED_PREFIX):
         raise QuestionError(
             f"question id '{question_id}': names that start with '{RESERVED_PREFIX}' are kept for "

@@ -359,3 +359,15 @@ def test_a_file_with_defaults_is_saved_with_their_values(tmp_path):
 def test_wrong_defaults_are_named_with_their_line(text, message):
     with pytest.raises(QuestionError, match=message):
         QuestionBook.loads(text, "q")
+
+
+@pytest.mark.parametrize("word", ["and", "or", "not", "in"])
+def test_an_id_that_no_condition_could_name_is_refused(word):
+    with pytest.raises(QuestionError, match="words of conditions"):
+        Question(word, "Q?")
+
+
+def test_heads_never_look_again():
+    with pytest.raises(QuestionError, match="tier heads never asks"):
+        Question("cup", "Q?", tier="heads", unsure="window")
+    assert Question("cup", "Q?", unsure="window").unsure == "window"

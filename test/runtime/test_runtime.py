@@ -4,6 +4,7 @@ import dataclasses
 import gc
 import re
 import weakref
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ from vlm_decisions.decision import NO, TIER_HEADS, TIER_HEALTH, TIER_VLM, UNKNOW
 from vlm_decisions.frames import NS
 from vlm_decisions.questions import Question, QuestionBook, QuestionError
 from vlm_decisions.runtime import Runtime
+from vlm_decisions.runtime.scheduler import Cost
+from vlm_decisions.runtime.view_state import ViewState
 
 ONE = "- {id: person, text: is there a person}"
 
@@ -465,3 +468,14 @@ def test_no_image_is_kept_once_its_group_is_answered():
     gc.collect()
     # The camera's health compares with the newest, and the sampler may hold another.
     assert len(kept) == 80 and sum(ref() is not None for ref in kept) <= 3
+
+
+@pytest.mark.parametrize(("costs", "said"), [
+    ({"a": Cost(3, 0.0)}, "1 question takes 50 ms"),
+    ({"a": Cost(3, 0.0), "b": Cost(9, float("nan"))}, "2 questions take 50 ms"),
+    ({"a": Cost(3, 4.0), "b": Cost(9, 1.0)},
+     "2 questions take 50 ms, the dearest is 'a' (3 tokens, 4.0 ms)")])
+def test_no_question_is_blamed_before_costs_are_known(costs, said):
+    view = SimpleNamespace(_overloaded_ns=0, costs=lambda: costs, questions=(), name="",
+                           processor=SimpleNamespace(total_ms=lambda questions: 50.0))
+    assert ViewState.overload(view, 1).endswith(said)

@@ -355,7 +355,8 @@ class ViewState:
         name, dearest = max(costs.items(), key=lambda item: (item[1].ms, item[1].tokens))
         total_ms = self.processor.total_ms(self.questions)
         whose = f" of view '{self.name}'" if self.name else ""
-        return (
-            f"too slow for all rates, which are lowered: {len(costs)} questions{whose} take "
-            f"{total_ms:.0f} ms, the dearest is '{name}' ({dearest})"
-        )
+        what = "1 question" if len(costs) == 1 else f"{len(costs)} questions"
+        take = "takes" if len(costs) == 1 else "take"
+        text = f"too slow for all rates, which are lowered: {what}{whose} {take} {total_ms:.0f} ms"
+        # Before questions were asked in different company nobody knows what each costs.
+        return text + (f", the dearest is '{name}' ({dearest})" if dearest.ms > 0.0 else "")
