@@ -180,6 +180,14 @@ def test_what_is_to_be_known_of_the_model_is_told():
     assert report(GOOD, having(engine={"device": "cpu"}))["model"].level == OK
 
 
+def test_a_slow_start_is_forgotten_where_the_rates_hold():
+    slow = {"measured at start": "the machine cannot keep up: a group takes 254 ms"}
+    for ticks, overload, level in ((20, "", WARN), (100, "", OK), (100, "too slow", WARN)):
+        status = report(GOOD, having(engine=slow, ticks=ticks, overload=overload))["model"]
+        assert status.level == level
+        assert ("cannot keep up" in status.message) == (level == WARN)
+
+
 def test_what_was_reused_is_shown():
     values = {pair.key: pair.value for pair in report(GOOD)["runtime"].values}
     assert not any("reuse" in key for key in values)

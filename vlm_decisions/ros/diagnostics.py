@@ -102,6 +102,10 @@ class NodeState:
                 and not self.views[view].stats.condition)
 
 
+PROVEN_TICKS = 100
+"""Groups without overload after which a start that looked too slow is not warned of any more."""
+
+
 class Diagnostics:
     """Turns states into statuses; keeps the last one to tell what is new since then.
 
@@ -148,8 +152,11 @@ class Diagnostics:
             if runtime.heads_refused:
                 level = WARN
                 message += f", {len(runtime.heads_refused)} heads refused"
-        if notes := now.engine.get("notes"):
-            level, message = WARN, f"{message}: {notes}"
+        notes = [now.engine.get("notes")]
+        if runtime is None or runtime.overload or runtime.ticks < PROVEN_TICKS:
+            notes.append(now.engine.get("measured at start"))  # the robot was perhaps busy then
+        if any(notes):
+            level, message = WARN, f"{message}: {'; '.join(filter(None, notes))}"
         if now.failure:
             level, message = ERROR, now.failure
         values["memory"] = f"{rss_mb():.0f} MB"

@@ -384,7 +384,7 @@ class Session:
             self._node.get_logger().info(str(speed))
             return
         self._node.get_logger().warning(str(speed))
-        self.engine["notes"] = "; ".join(filter(None, [self.engine.get("notes"), str(speed)]))
+        self.engine["measured at start"] = str(speed)
 
     def _follow_events(self, decision: Decision) -> None:
         for event in self._events.update(decision):
