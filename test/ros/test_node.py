@@ -906,7 +906,7 @@ def test_what_the_engine_remarks_is_in_log_and_diagnostics(tmp_path):
     model = FakeModel(ask_s=0.4)
     model.remarks, model.tick_s, model.checked = ["pixel settings are assumed"], 0.4, "it passed"
     with system(tmp_path, factory=lambda *_: model) as s:
-        wait_for(lambda: "load" in s.node.snapshot().engine)
+        wait_for(lambda: "measured at start" in s.node.snapshot().engine)
         engine = s.node.snapshot().engine
         assert (engine["checked"], engine["notes"]) == ("it passed", "pixel settings are assumed")
     slow = engine["measured at start"]
