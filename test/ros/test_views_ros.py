@@ -144,6 +144,14 @@ def test_views_come_and_go(two):
     (View(name="x", image="/front", region=[0.0, 0.0, 1.2, 1.0]), "region lies outside"),
     (View(name="", image="/x"), "a view needs a name"),
     (View(name="x", image="/x", sample_hz=-1.0), "sample_hz must be 0.5 to 60"),
+    *((View(name="x", image=image, transport=transport),
+       "view 'x': image /decision_node/" + image.partition("/")[2].removeprefix("decision_node/")
+       + " is a topic of this node itself, which would see what it publishes: give the topic of a "
+       "camera")
+      for image, transport in (
+          ("/decision_node/overlay", ""), ("~/overlay", ""), ("~/front/overlay", ""),
+          ("~/x/overlay", ""), ("~/overlay", "compressed"), ("~/overlay/compressed", ""),
+          ("~/decisions", ""))),
 ])
 def test_a_view_that_does_not_do_is_refused(two, view, told):
     reply = two.peer.call(AddView, "add_view", view=view)
@@ -188,6 +196,24 @@ def test_a_file_of_views_that_is_wrong_is_told(tmp_path):
     with system(tmp_path, views_file=str(file)) as s:
         status = s.peer.status("model", ERROR)
         assert "views.yaml:3: view 'b': region lies outside the picture: 2" in status.message
+
+
+@pytest.mark.parametrize("views, args, told", [
+    ("a: {image: ~/b/overlay}, b: {image: /b}", [], "view 'a': image /decision_node/b/overlay"),
+    ("a: {image: /shown}, b: {image: /b}", ["-r", "~/b/overlay:=/shown"], "view 'a': image /shown"),
+    ("", ["-r", "image:=/decision_node/overlay"], ": image /decision_node/overlay"),
+])
+def test_views_do_not_see_what_the_node_publishes(tmp_path, views, args, told):
+    questions = f"views: {{{views}}}\nquestions: []" if views else "[]"
+    with system(tmp_path, questions=questions, args=["--ros-args", *args] if args else None) as s:
+        message = s.peer.status("model", ERROR).message
+        assert f"{told} is a topic of this node itself" in message
+
+
+def test_a_private_topic_that_the_node_does_not_publish_is_a_camera(two):
+    camera = View(name="own", image="~/picture")
+    assert two.peer.call(AddView, "add_view", view=camera).success
+    assert two.peer.call(RemoveView, "remove_view", name="own").success
 
 
 def lit(value):

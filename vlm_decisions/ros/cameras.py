@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,8 +12,10 @@ from rclpy.node import Node
 from ..frames import Frame
 from ..reuse import VECTORS
 from ..runtime import Runtime
-from ..views import View
+from ..sources.messages import base_of
+from ..views import View, ViewError
 from .parameters import value_range
+from .publishers import VIEW_TOPICS
 from .subscription import ImageSubscription
 
 IMAGE = "image"
@@ -28,6 +30,24 @@ def located(node: Node, view: View, transport: str) -> View:
     """
     topic = node.resolve_topic_name(view.image or IMAGE)
     return replace(view, source=(topic, view.transport or transport))
+
+
+def check_foreign(node: Node, views: Iterable[View]) -> None:
+    """Raise ViewError where a located view's image is a topic that the node itself publishes.
+
+    It would see its own answers drawn, and pictures that grow with each round. Topics that the
+    views are going to have count, too.
+    """
+    views = tuple(views)
+    own = {publisher.topic_name for publisher in node.publishers}
+    own |= {node.resolve_topic_name(f"~/{view.name}/{topic}")
+            for view in views if view.name for topic in VIEW_TOPICS}
+    for view in views:
+        topic = view.camera[0]
+        if topic in own or base_of(topic) in own:
+            whose = f"view '{view.name}': " if view.name else ""
+            raise ViewError(f"{whose}image {topic} is a topic of this node itself, which would see "
+                            "what it publishes: give the topic of a camera", "image")
 
 
 class Cameras:

@@ -34,6 +34,9 @@ from .convert import decision_to_msg, event_to_msg, questions_to_msg, rgb_to_msg
 HISTORY = 64
 """Decisions that a late subscriber of ~/decisions still gets; events of ~/events."""
 
+VIEW_TOPICS = ("decisions", "overlay")
+"""Topics of a view of its own, below its name."""
+
 
 def latched(depth: int) -> QoSProfile:
     """Return the QoS of what a late subscriber should still get."""
@@ -176,8 +179,9 @@ class ViewOutlets:
         self.all: Publisher | None = None
         self.overlay: Publisher | None = None
         if prefix:
-            self.all = node.create_publisher(DecisionMsg, f"~/{prefix}decisions", latched(HISTORY))
-            self.overlay = node.create_publisher(Image, f"~/{prefix}overlay", 2)
+            decisions, pictures = (f"~/{prefix}{topic}" for topic in VIEW_TOPICS)
+            self.all = node.create_publisher(DecisionMsg, decisions, latched(HISTORY))
+            self.overlay = node.create_publisher(Image, pictures, 2)
         self.each: dict[str, Publisher] = {}
         self.latest: dict[str, Decision] = {}
 

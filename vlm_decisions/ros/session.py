@@ -31,7 +31,7 @@ from ..runtime.scheduler import Cost
 from ..runtime.statistics import RuntimeStats
 from ..runtime.throttle import Throttle
 from ..views import View, load_views
-from .cameras import located
+from .cameras import check_foreign, located
 from .parameters import ParameterError, ParameterGate, runtime_settings
 from .publishers import Outlets
 from .question_store import Keeper
@@ -71,10 +71,12 @@ class Session:
                                   values["save_dir"])
             book = self._keeper.load(load_views(values["views_file"]) if values["views_file"]
                                      else ())
+            views = [self._located(view) for view in book.views]
+            check_foreign(node, views)
             self.runtime = Runtime(
                 lambda: self._loaded(make(values["model"], values["pixel_budget"] or None)),
                 QuestionBook([gate.resolve(question) for question in book], book.events,
-                             [self._located(view) for view in book.views]),
+                             views),
                 on_error=self._report, head_paths=head_folders(values["heads_dir"]),
                 settings=settings, clock_ns=self._now_ns)
             self._keeper.begin(self.runtime.save_questions)
@@ -239,8 +241,10 @@ class Session:
     # -- views -----------------------------------------------------------------------------------
 
     def add_view(self, view: View) -> str:
-        """Add a view; return what was done. Raises QuestionError."""
-        self.runtime.add_view(self._located(view))
+        """Add a view; return what was done. Raises QuestionError and ViewError."""
+        added = self._located(view)
+        check_foreign(self._node, (*self.runtime.views(), added))
+        self.runtime.add_view(added)
         self._outlets.open(view.name, own_topics=True)
         for name in (*HEALTH_IDS, *(one.id for one in self.questions() if one.is_of(view.name))):
             self._outlets.offer(name, view.name)
