@@ -386,6 +386,29 @@ def test_a_view_that_the_engine_cannot_open_is_refused_and_the_others_live():
     assert bench.runtime.views()[-1] == LEFT
 
 
+@pytest.mark.parametrize("region, seen", [
+    ((0.5, 0.5, 0.5001, 0.6), "1x5"), ((0.5, 0.0, 0.6, 1.0), "7x48"),
+    ((0.0, 0.5, 1.0, 0.51, 0.5, 0.52), "64x1"),
+])
+def test_a_region_thinner_than_a_token_is_not_added_where_the_size_is_known(region, seen):
+    bench = Views(TWO, FakeEngine(answer=red))
+    slit = View("slit", "/front", region=region)
+    bench.film_of(FRONT, 0, 2, shade=60)
+    bench.run(1)
+    with pytest.raises(QuestionError, match=f"view 'slit': its region is {seen} pixels of a 64x48 "
+                                            "picture, thinner than a visual token, which is 8 "
+                                            "pixels wide"):
+        bench.runtime.add_view(slit)
+    assert [view.name for view in bench.runtime.views()] == ["front", "back"]
+    bench.runtime.add_view(LEFT)
+    bench.runtime.add_view(View("token", "/front", region=(0.0, 0.0, 0.125, 0.16)))  # 8 by 8
+    unseen = View("unseen", "/back", region=region)  # of a camera that has sent nothing
+    bench.runtime.add_view(unseen)
+    bench.run(2)
+    assert len(bench.asked("left")) == len(bench.asked("token")) >= 3
+    assert [view.name for view in bench.runtime.views()][2:] == ["left", "token", "unseen"]
+
+
 def test_a_view_is_refused_by_name_while_the_thread_lives_on():
     engine = Refusing(answer=red)
     runtime = Runtime(lambda: engine, QuestionBook.loads(TWO), clock_ns=(clock := SimClock()))

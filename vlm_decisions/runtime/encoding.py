@@ -151,16 +151,8 @@ class Encoding:
         return over_patches(seen, encoder.grid(images))
 
     def _cut(self, view: View, frame: Frame) -> np.ndarray:
-        image = view.cut(frame.image)
-        if image is frame.image:
-            return image
-        token = self._engine.token_pixels
-        if min(image.shape[:2]) < token:
-            (height, width), (high, wide) = image.shape[:2], frame.size
-            raise ViewError(
-                f"view '{view.name}': its region is {width}x{height} pixels of a {wide}x{high} "
-                f"picture, thinner than a visual token, which is {token} pixels wide", "region")
-        return image
+        check_region(view, frame.size, self._engine.token_pixels)
+        return view.cut(frame.image)
 
     def _known(self, view: View, group: Group) -> Pooled | None:
         for frames, features in self._kept.get(_place(view), ()):
@@ -200,6 +192,19 @@ class Encoding:
             else:
                 self._alone_s = _mean(self._alone_s, self._meter.timer() - began)
         return out
+
+
+def check_region(view: View, size: tuple[int, int], token: int) -> None:
+    """Raise ViewError where a region of pictures of a size (height, width) has no visual token.
+
+    token: pixels of a token's side.
+    """
+    x0, y0, x1, y1 = view.box(*size)
+    width, height = x1 - x0, y1 - y0
+    if view.region and min(width, height) < token:
+        raise ViewError(
+            f"view '{view.name}': its region is {width}x{height} pixels of a {size[1]}x{size[0]} "
+            f"picture, thinner than a visual token, which is {token} pixels wide", "region")
 
 
 def _place(view: View) -> tuple:

@@ -154,6 +154,12 @@ class Intake:
             for queue in self._queues:
                 queue.sampler.reset()
 
+    @property
+    def size(self) -> tuple[int, int] | None:
+        """Height and width of the newest frame; None where there is none since frame time began."""
+        with self.changed:
+            return self._recent[-1][1] if self._recent else None
+
     def image_rate_hz(self, silent_s: float = 0.0) -> float:
         """Return frames per second of frame time, over the last 30; 0 before the second.
 

@@ -24,7 +24,7 @@ from ..kinds import in_view, question_of
 from ..questions import WINDOW, Question, QuestionBook, QuestionError
 from ..reuse import ReuseStats
 from ..views import View, ViewError, address
-from .encoding import Encoding
+from .encoding import Encoding, check_region
 from .engine_protocol import EngineLike
 from .evidence import Look, Result
 from .heads import Head, language_of, load_heads
@@ -271,9 +271,11 @@ class Runtime:
         """Add a view; questions that are of each view are asked of it.
 
         Waits until the engine's thread has opened it, at most OPEN_S, unless a listener calls this.
-        Raises QuestionError, also where the engine cannot open it; nothing is added then.
+        Raises QuestionError, also where the engine cannot open it or its region of what its camera
+        shows now is too thin; nothing is added then.
         """
         with self._lock:
+            self._check_region(view)
             self._book.add_view(view)
             added = self._open(view)
             self._book_changed()
@@ -283,6 +285,16 @@ class Runtime:
         if fault:
             self.remove_view(view.name)
             raise QuestionError(fault, "view")
+
+    def _check_region(self, view: View) -> None:
+        intake = self._intakes.get(view.camera)
+        size = intake.size if intake else None
+        if size is None or self._engine is None:
+            return  # each group is checked
+        try:
+            check_region(view, size, self._engine.token_pixels)
+        except ViewError as error:
+            raise QuestionError(str(error), error.field) from error
 
     def _opening(self, view: ViewState) -> str:
         """Wait until the engine's thread has opened a view; return why it has not, or nothing."""
