@@ -37,11 +37,19 @@ MAX_NAME = 64
 MAX_CORNERS = 32
 MAX_FILE_BYTES = 1_000_000
 
-#: Names under which the node has topics and services of its own.
-RESERVED = (ALL, "decisions", "events", "questions", "overlay", "statistics", "add_question",
-            "remove_question", "list_questions", "save_questions", "ask", "add_view",
-            "remove_view", "wait_for", "correct", "list_corrections", "undo_correction",
-            "window")  # and of the last, what a question may look at again (`unsure`)
+#: First words below the node's name of its own topics, services and actions, those that every
+#: lifecycle node has among them.
+NODE_NAMES = (
+    "decisions", "events", "questions", "overlay", "statistics", "evidence", "learned",
+    "add_question", "remove_question", "list_questions", "save_questions", "ask", "add_view",
+    "remove_view", "wait_for", "correct", "list_corrections", "undo_correction", "undo_learning",
+    "transition_event", "change_state", "get_state", "get_available_states",
+    "get_available_transitions", "get_transition_graph", "get_parameters", "get_parameter_types",
+    "set_parameters", "set_parameters_atomically", "describe_parameters", "list_parameters",
+    "get_type_description")
+
+#: Names that no view has: what `view` or `unsure` of a question means otherwise, and the node's.
+RESERVED = (ALL, "window", *NODE_NAMES)
 
 #: What of a view makes its picture, and what people call it.
 _PICTURE = {"camera": "camera", "region": "region", "pixel_budget": "pixel budget"}

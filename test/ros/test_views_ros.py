@@ -10,6 +10,7 @@ from ros_peer import LATCHED, Waiter, result_of, system
 from sensor_msgs.msg import Image
 from waiting import wait_for
 
+from vlm_decisions import views as described
 from vlm_decisions.msg import Decision, Question, QuestionArray, View
 from vlm_decisions.ros.convert import rgb_to_msg
 from vlm_decisions.srv import AddQuestion, AddView, Ask, Correct, ListCorrections, RemoveView
@@ -210,6 +211,21 @@ def test_views_do_not_see_what_the_node_publishes(tmp_path, views, args, told):
     with system(tmp_path, questions=questions, args=["--ros-args", *args] if args else None) as s:
         message = s.peer.status("model", ERROR).message
         assert f"{told} is a topic of this node itself" in message
+
+
+def test_no_view_is_called_like_something_of_the_node(two):
+    def own():
+        graph = two.node.get_publisher_names_and_types_by_node("decision_node", "/")
+        graph += two.node.get_service_names_and_types_by_node("decision_node", "/")
+        names = (name.removeprefix("/decision_node/").partition("/")[0]
+                 for name, _ in graph if name.startswith("/decision_node/"))
+        return set(names) - {"front", "back"}
+
+    wait_for(lambda: own() >= set(described.NODE_NAMES))  # the graph becomes known bit by bit
+    assert own() == set(described.NODE_NAMES)
+    for name in own() | {"all", "window"}:
+        with pytest.raises(described.ViewError, match="that name is taken"):
+            described.View(name)
 
 
 def test_a_private_topic_that_the_node_does_not_publish_is_a_camera(two):
