@@ -47,9 +47,9 @@ class Learned:
 
     `text`, `shipped`: of the question, and its scale and bias, that it was learned beside. `scale`,
     `bias`, `weight`, `pooling`: see the module; weight is float32 (D,) for `mean`, (2D,) for
-    `mean_max`, empty for neither. `fingerprint`, `pixel_budget`, `language`: of the model. `spans`:
-    from how many, of which `yes` say yes. `before`, `after`: on held-out spans, without it and with
-    it.
+    `mean_max`, (C,) for `colours`, empty for none. `fingerprint`, `pixel_budget`, `language`: of
+    the model. `spans`: from how many, of which `yes` say yes. `before`, `after`: on held-out spans,
+    without it and with it.
     """
 
     question_id: str
