@@ -194,6 +194,6 @@ def test_a_model_without_earlier_exits_uses_all_it_has():
                               Meter(lambda: 0.0))
         if refused:
             with pytest.raises(QuestionError, match="shallow_depth 2: .* layers 1 to 2 and one"):
-                processor.check(question)
+                processor.answerers.check(question)
         else:
-            processor.check(question)
+            processor.answerers.check(question)

@@ -11,17 +11,12 @@ from pixel_model import PixelModel, presence_video, square
 
 from vlm_decisions import cli
 from vlm_decisions.frames import NS, Frame
-from vlm_decisions.learn.calibrate import (
-    LEAST_SCALE,
-    CalibrationError,
-    calibrate,
-    fit_any,
-    fit_platt,
-    fit_question,
-    print_calibration,
-)
+from vlm_decisions.learn.calibrate import calibrate, fit_any, print_calibration
+from vlm_decisions.learn.fit_yes_no import fit_question
+from vlm_decisions.learn.fitted import CalibrationError
 from vlm_decisions.learn.margins import least_margin
 from vlm_decisions.learn.measures import ece
+from vlm_decisions.learn.platt import LEAST_SCALE, fit_platt
 from vlm_decisions.learn.predictions import (
     LabelledRecording,
     Predictions,
@@ -298,7 +293,7 @@ def test_thresholds_that_are_good_or_that_the_held_out_part_refutes_stay(monkeyp
     assert good.values["thresholds"] == () and "thresholds" not in good.changes
     assert good.kept["thresholds"] == "no others are better by more than chance"
     assert good.after["cost"] <= good.before["cost"]
-    monkeypatch.setattr("vlm_decisions.learn.calibrate.fit_level", lambda *_: 0.95)
+    monkeypatch.setattr("vlm_decisions.learn.fit_distribution.fit_level", lambda *_: 0.95)
     bad = fit_any(LEVELS, levels_of(24, (0.05, 1.0, 1.95)))
     assert bad.values["thresholds"] == () and "held-out" in bad.kept["thresholds"]
 
@@ -402,7 +397,7 @@ def test_what_is_wrong_is_put_right_even_by_few():
 
 def test_a_fit_that_the_held_out_part_refutes_is_not_taken(monkeypatch):
     """The values of a case that was seen: almost separable data, and little of it."""
-    from vlm_decisions.learn import calibrate as module
+    from vlm_decisions.learn import fit_yes_no as module
 
     monkeypatch.setattr(module, "fit_platt", lambda *_: (5.7, -46.0))
     monkeypatch.setattr(module, "fit_thresholds", lambda *_, **__: (0.95, 0.9))
@@ -415,7 +410,7 @@ def test_a_fit_that_the_held_out_part_refutes_is_not_taken(monkeypatch):
 
 def test_a_better_probability_that_gives_worse_answers_is_not_taken(monkeypatch):
     """Thresholds fitted to a miscalibrated P(yes) go with it."""
-    from vlm_decisions.learn import calibrate as module
+    from vlm_decisions.learn import fit_yes_no as module
 
     monkeypatch.setattr(module, "fit_platt", lambda *_: (1.0, -9.0))
     monkeypatch.setattr(module, "fit_thresholds", lambda *_, **__: (1.0, 0.0))
@@ -427,7 +422,7 @@ def test_a_better_probability_that_gives_worse_answers_is_not_taken(monkeypatch)
 
 
 def test_a_filters_rate_is_fitted_with_its_thresholds_and_guarded(monkeypatch):
-    from vlm_decisions.learn import calibrate as module
+    from vlm_decisions.learn import fit_yes_no as module
 
     question = Question("q", "?", smoothing="filter", switch_hz=5.0)
     one = fit_question(question, predictions_of(20, 0, shift=9.0))

@@ -15,7 +15,7 @@ from diagnostic_states import GOOD, having
 from vlm_decisions.reuse import ReuseStats
 from vlm_decisions.ros.diagnostics import ERROR, OK, WARN, Diagnostics, NodeState, rss_mb
 from vlm_decisions.ros.matching import Link
-from vlm_decisions.runtime.scheduler import Cost
+from vlm_decisions.runtime.costs import Cost
 from vlm_decisions.runtime.statistics import Percentiles
 
 

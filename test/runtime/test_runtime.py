@@ -14,7 +14,7 @@ from vlm_decisions.decision import NO, TIER_HEADS, TIER_HEALTH, TIER_VLM, UNKNOW
 from vlm_decisions.frames import NS
 from vlm_decisions.questions import Question, QuestionBook, QuestionError
 from vlm_decisions.runtime import Runtime
-from vlm_decisions.runtime.scheduler import Cost
+from vlm_decisions.runtime.costs import Cost
 from vlm_decisions.runtime.view_state import ViewState
 
 ONE = "- {id: person, text: is there a person}"

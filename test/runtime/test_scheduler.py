@@ -8,7 +8,8 @@ import pytest
 
 from vlm_decisions.frames import NS
 from vlm_decisions.questions import Question
-from vlm_decisions.runtime.scheduler import CostModel, Scheduler
+from vlm_decisions.runtime.costs import CostModel
+from vlm_decisions.runtime.scheduler import Scheduler
 
 
 def question(name, rate_hz=4.0):

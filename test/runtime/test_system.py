@@ -8,7 +8,7 @@ import math
 
 import pytest
 
-from vlm_decisions.runtime.scheduler import Cost
+from vlm_decisions.runtime.costs import Cost
 from vlm_decisions.runtime.settings import RuntimeSettings
 from vlm_decisions.runtime.statistics import Percentiles, RuntimeStats
 from vlm_decisions.runtime.system import Status, System

@@ -83,8 +83,8 @@ from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackRet
 from ..decision import UNKNOWN, YES, Decision
 from ..learn.corrections import Correction
 from ..questions import Question, QuestionError
+from ..runtime.costs import Cost
 from ..runtime.intake import CLOCK_JUMP_NS
-from ..runtime.scheduler import Cost
 from ..runtime.settings import RuntimeSettings
 from ..runtime.statistics import ViewStats, percentiles
 from ..views import View, address

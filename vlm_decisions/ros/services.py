@@ -31,7 +31,7 @@ from vlm_decisions.srv import (
 from ..decision import Decision
 from ..kinds import plain_kind
 from ..questions import Question, QuestionError, unnamed
-from ..runtime.scheduler import Cost
+from ..runtime.costs import Cost
 from ..views import View, ViewError
 from .convert import decision_to_msg, question_from_msg, question_to_msg, view_from_msg
 

@@ -22,12 +22,12 @@ from ..learn.learner import Learner
 from ..questions import Question, QuestionBook, QuestionError
 from ..reuse import VECTORS, measured_text
 from ..runtime import NotReadyError, Runtime
+from ..runtime.costs import Cost
 from ..runtime.engine_protocol import EngineLike
 from ..runtime.evidence_files import EvidenceRecorder, EvidenceSettings, check_clips
 from ..runtime.heads import language_of
 from ..runtime.health import HEALTH_IDS
 from ..runtime.log import DecisionLog
-from ..runtime.scheduler import Cost
 from ..runtime.statistics import RuntimeStats
 from ..runtime.throttle import Throttle
 from ..views import View, load_views

@@ -24,14 +24,15 @@ from ..kinds import in_view, question_of
 from ..questions import WINDOW, Question, QuestionBook, QuestionError
 from ..reuse import ReuseStats
 from ..views import View, ViewError, address
+from .costs import Cost
 from .encoding import Encoding, check_region
 from .engine_protocol import EngineLike
 from .evidence import Look, Result
 from .heads import Head, language_of, load_heads
 from .intake import Intake
 from .learned import Learned, LearnedError
+from .listeners import Listeners
 from .one_off import OneOffs
-from .scheduler import Cost
 from .settings import RuntimeSettings
 from .smoothing import decide, no_answer
 from .speed import Speed, measure
@@ -97,11 +98,13 @@ class Runtime:
         self.settings = settings or RuntimeSettings()
         self._clock_ns = clock_ns
         self._tell = on_error or (lambda message: None)
-        self._listeners: tuple[Listener, ...] = () if on_decision is None else (on_decision,)
-        self._watchers: tuple[Callable[[Look], None], ...] = ()
         # Guards the gates, the book and the listeners, and is held while decisions are published:
         # one at a time, in order. Taken before the intakes'.
         self._lock = threading.RLock()
+        self._listeners: Listeners[Decision] = Listeners("decisions", self._error, self._lock)
+        self._watchers: Listeners[Look] = Listeners("looks", self._error, self._lock)
+        if on_decision is not None:
+            self._listeners.add(on_decision)
         self._publisher: int | None = None  # thread that hands decisions to the listeners now
         self._book = book
         self._standing: dict[str, Question] = {}  # read without the lock
@@ -143,28 +146,14 @@ class Runtime:
         A listener that raises is reported and stops neither the answers nor the other listeners.
         One that is slow delays both.
         """
-        with self._lock:
-            self._listeners = (*self._listeners, listener)
-
-        def end() -> None:
-            with self._lock:
-                self._listeners = tuple(one for one in self._listeners if one is not listener)
-
-        return end
+        return self._listeners.add(listener)
 
     def watch(self, watcher: Callable[[Look], None]) -> Callable[[], None]:
         """Let `watcher` have every look that gave an answer; return a function that ends that.
 
         It is called in the engine's thread, which waits for it, before the decision is published.
         """
-        with self._lock:
-            self._watchers = (*self._watchers, watcher)
-
-        def end() -> None:
-            with self._lock:
-                self._watchers = tuple(one for one in self._watchers if one is not watcher)
-
-        return end
+        return self._watchers.add(watcher)
 
     def _publish(self, view: ViewState, decisions: Iterable[Decision]) -> None:
         """Hand decisions to the listeners; under the lock."""
@@ -180,16 +169,7 @@ class Runtime:
             decision = replace(decision, view=view.name)
         known = decision.answer != UNKNOWN
         view.meter.published(decision.tier, decision.age_s if known else None)
-        for listener in self._listeners:
-            try:
-                listener(decision)
-            except OSError as error:  # a full disk, say: the message has it all
-                self._error(f"decisions could not be handed on: {error}")
-            except Exception:
-                self._error(
-                    f"'{decision.question_id}' could not be handed on\n"
-                    f"{traceback.format_exc().rstrip()}"
-                )
+        self._listeners.tell(decision)
 
     # -- frames ----------------------------------------------------------------------------------
 
@@ -404,7 +384,7 @@ class Runtime:
     def _check(self, question: Question) -> None:
         for view in self._asked_of(question):
             if view.processor is not None:
-                view.processor.check(question)
+                view.processor.answerers.check(question)
 
     def _asked_of(self, question: Question) -> list[ViewState]:
         return [view for view in self._views if question.is_of(view.name)]
@@ -519,7 +499,7 @@ class Runtime:
         if condition or not view.fresh(now_ns):
             return None
         try:
-            view.processor.check(question)
+            view.processor.answerers.check(question)
         except QuestionError as error:
             return self._no_answer(question, view, str(error))
         decision = decide(view.processor.ask_now(question), self._clock_ns())
@@ -822,11 +802,7 @@ class Runtime:
         encoded, generation = view.turn.encoded, view.turn.generation
         look = Look(result, view.name, generation, encoded.t_start_ns, encoded.t_end_ns,
                     encoded.features, view.shown())
-        for watcher in self._watchers:
-            try:
-                watcher(look)
-            except Exception:
-                self._error(f"a look could not be handed on\n{traceback.format_exc().rstrip()}")
+        self._watchers.tell(look)
 
     def _admit(self, view: ViewState, result: Result, generation: int) -> None:
         """Publish what the gate makes of a result, unless it is of another time or question."""

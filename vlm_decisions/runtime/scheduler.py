@@ -12,8 +12,6 @@ from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from ..frames import NS
 from ..questions import Question
 
@@ -142,73 +140,3 @@ class Scheduler:
     def _trim(self, entry: _Entry) -> None:
         while entry.asked_ns and entry.asked_ns[0] <= self._now_ns - RATE_WINDOW_S * NS:
             entry.asked_ns.popleft()
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What a question costs the language model.
-
-    `tokens` that it has; `ms`: milliseconds that an asking with it takes longer than without it,
-    which goes with the tokens that no other question begins with.
-    """
-
-    tokens: int
-    ms: float  # NaN before anything was asked
-
-    def __str__(self) -> str:
-        """Return it for a person: `121 tokens, 24 ms`."""
-        return f"{self.tokens} tokens" + ("" if math.isnan(self.ms) else f", {self.ms:.1f} ms")
-
-
-class CostModel:
-    """What asking costs, learnt from the batches asked: seconds = fixed + each * tokens.
-
-    The tokens of a batch are those that the model reads: what questions begin with alike, once.
-    While all batches had the same size, cost is taken to be proportional: a guess that the next
-    batch, of another size, corrects.
-    """
-
-    def __init__(self, memory: int = 32) -> None:
-        """`memory`: batches that are remembered."""
-        self._batches: deque[tuple[int, float]] = deque(maxlen=memory)
-
-    @property
-    def known(self) -> bool:
-        """Whether any batch was asked yet."""
-        return bool(self._batches)
-
-    def note(self, tokens: int, seconds: float) -> None:
-        """Remember that a batch of so many tokens took `seconds`."""
-        if tokens > 0 and seconds >= 0:
-            self._batches.append((tokens, seconds))
-
-    def fit(self) -> tuple[float, float]:
-        """Return (fixed, each) in seconds, NaN before any batch."""
-        if not self._batches:
-            return math.nan, math.nan
-        tokens, seconds = np.array(self._batches, np.float64).T
-        if np.ptp(tokens) > 0:
-            slope, intercept = np.polyfit(tokens, seconds, 1)
-            if slope > 0 and intercept > 0:
-                return float(intercept), float(slope)
-        return 0.0, float((seconds / tokens).mean())
-
-    def of(self, tokens: int, own: int) -> Cost:
-        """Return the cost of a question of so many tokens, of which `own` are its alone."""
-        return Cost(tokens, 1e3 * self.fit()[1] * own)
-
-    def total_ms(self, tokens: int) -> float:
-        """Return what a batch of so many tokens takes; NaN before any was asked."""
-        fixed, each = self.fit()
-        return 1e3 * (fixed + each * tokens)
-
-    def fitting(self, tokens: Sequence[int], budget_s: float) -> int:
-        """Return how many of the first questions can be expected to fit; at least 1.
-
-        `tokens`: what each adds to those before it.
-        """
-        if not self._batches:
-            return 1
-        fixed, each = self.fit()
-        spent = fixed + each * np.cumsum(tokens)
-        return max(1, int(np.count_nonzero(spent <= budget_s + 1e-9)))

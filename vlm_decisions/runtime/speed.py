@@ -66,7 +66,7 @@ def measure(
     blank = np.zeros((*SIZE, 3), np.uint8)
     ticks = []
     for view in views:
-        questions = [one for one in view.questions if view.processor.is_models(one)]
+        questions = [one for one in view.questions if view.processor.answerers.is_models(one)]
         sized = {"pixel_budget": view.view.pixel_budget} if view.view.pixel_budget else {}
         images = [view.view.cut(blank)] * engine.n_frames
         stream = engine.stream(

@@ -13,8 +13,8 @@ import numpy as np
 
 from ..reuse import ReuseStats
 from ..views import address
+from .costs import Cost
 from .learned import Learned
-from .scheduler import Cost
 
 #: Latencies and ages are summarised over the last so many values.
 MEMORY = 512

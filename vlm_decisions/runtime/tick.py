@@ -15,25 +15,16 @@ import numpy as np
 from ..decision import TIER_HEADS, TIER_VLM
 from ..frames import NS, Group
 from ..kinds import kind_of, sigmoid
-from ..questions import WINDOW, Question, QuestionError
+from ..questions import WINDOW, Question
+from .answerers import Answerers
+from .costs import AskingCosts, Cost
 from .engine_protocol import EngineLike, ReadoutLike, TimedGroup
 from .evidence import Evidence, Result
-from .heads import (
-    COLOURS,
-    Coloured,
-    Head,
-    HeadError,
-    HeadQuery,
-    Pooled,
-    answering_head,
-    colours_of,
-    deciding_head,
-    query_with,
-)
+from .heads import COLOURS, Coloured, Head, HeadError, Pooled, colours_of
 from .learned import LEARNED, Learned, LearnedError, shipped_logit
-from .scheduler import Cost, CostModel
 from .settings import RuntimeSettings
 from .smoothing import checked, probabilities_of
+from .standing_answers import REUSE, StandingAnswers, cosine_distance
 from .statistics import Meter
 
 #: A batch is so large that its answers come before the evidence is this share of max_age_s old.
@@ -47,10 +38,6 @@ FORGET = 0.98
 
 #: Groups that show what the one before showed and are still appended and asked about.
 SHOWN_AGAIN = 1
-
-#: Ends the model's name where an answer rests on reuse.
-REUSE = "+reuse"
-
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
@@ -91,8 +78,8 @@ class Processor:
 
     Nothing here raises for what an engine does: a fault ends as results without an answer for the
     questions it hit and one message; a state that it may have spoilt is computed anew.
-    `asks_model`: the language model answers a standing question. `overloaded`: at the last group,
-    not all that was due could be answered in time.
+    `answerers`: who answers which question. `asks_model`: the language model answers a standing
+    question. `overloaded`: at the last group, not all that was due could be answered in time.
     """
 
     def __init__(
@@ -103,12 +90,11 @@ class Processor:
 
         `refresh`: share of `refresh_s` after which an answer stands no longer.
         """
-        self._refresh = refresh
+        self.answerers = Answerers(engine, heads)
         self._engine = engine
-        self._heads = heads
         self._settings = settings
         self._meter = meter
-        self._cost = CostModel()
+        self._costs = AskingCosts(engine)
         slide = {"slide": settings.window_refresh} if settings.window_refresh > 1 else {}
         self._stream = engine.stream(
             window_groups=settings.window_groups, mode=settings.mode, **slide
@@ -120,14 +106,13 @@ class Processor:
         self._image: np.ndarray | None = None  # of the newest frame of the group before
         self._cut_ns = 0  # where the window, or what it shows, begins
         self._newest_cut_ns = 0
-        self._answers: dict[str, tuple[Result, np.ndarray]] = {}  # with the features asked about
+        self._standing = StandingAnswers(refresh)
         self._past: deque[TimedGroup] | None = None  # kept while a question looks back over it
         self._unsure: list[Question] = []  # to be asked again: their last look left them open
         self._look_s = 0.0  # what the last second look took, for each group
         self._must_reset = False  # the stream's groups are of another window
         self._must_start_over = False  # its state may be spoilt
         self._faulty: set[Question] = set()  # failed when last asked: kept out of the batch
-        self._learned: Mapping[str, Learned] = {}
         self.asks_model = False  # a question stands that the language model answers
         self.overloaded = False  # not all that was due could be asked in time
 
@@ -144,65 +129,26 @@ class Processor:
 
     def use(self, learned: Mapping[str, Learned]) -> None:
         """Answer from now on with what was learned of these questions, by id."""
-        if learned is not self._learned:
-            self._learned = learned
-            self._answers.clear()  # they are of before
+        if self.answerers.use(learned):
+            self._standing.clear()  # they are of before
 
     def restart(self) -> None:
         """Begin a new window: what comes next is not contiguous with what was."""
         self._still.clear()
         self._shown = 0
-        self._answers.clear()
+        self._standing.clear()
         self._unsure.clear()
         self._last = None
         self._must_reset = True
 
     def costs(self, questions: Sequence[Question]) -> dict[str, Cost]:
         """Return what each costs the language model by its id; 0 tokens where a head answers it."""
-        models = [question for question in questions if self.is_models(question)]
         found = {question.id: Cost(0, 0.0) for question in questions}
-        for question, (own, _) in zip(models, self._token_counts(models), strict=True):
-            found[question.id] = self._cost.of(self._tokens(question), own)
-        return found
+        return found | self._costs.of([one for one in questions if self.answerers.is_models(one)])
 
     def total_ms(self, questions: Sequence[Question]) -> float:
         """Return what asking all that the language model answers takes; NaN before it is known."""
-        models = [question for question in questions if self.is_models(question)]
-        return self._cost.total_ms(sum(added for _, added in self._token_counts(models)))
-
-    def check(self, question: Question) -> None:
-        """Raise QuestionError where this model and its heads can never answer a question."""
-        self._check_depth(question)
-        if question.unsure and self._engine.n_frames < 2:
-            raise QuestionError(
-                f"question '{question.id}': unsure {question.unsure}: '{self._engine.name}' sees "
-                "single frames: there is no longer history for it", "unsure")
-        try:
-            decides = deciding_head(question, self._heads) is not None
-        except HeadError as error:
-            raise QuestionError(f"question '{question.id}': {error}", "head") from error
-        demanded = question.tier == "heads" or question.head is not None and not decides
-        if demanded and answering_head(question, self._heads) is None:
-            raise QuestionError(
-                f"question '{question.id}': {self._no_head(question)}",
-                "tier" if question.head is None else "head",
-            )
-
-    def _check_depth(self, question: Question) -> None:
-        n_layers, early = self._engine.n_layers, question.early
-        field, depth, most = "depth", question.depth, n_layers
-        if early is not None and not n_layers:
-            return  # it has no earlier exit: as many layers as needed are all
-        if early is not None:  # full depth must be deeper
-            field, depth, most = "shallow_depth", early.depth, n_layers - 1
-        if depth is not None and depth > most:
-            there = f"has layers 1 to {n_layers}" if n_layers else "answers from its last layer"
-            before = " and one must be left" if early and n_layers else ""
-            raise QuestionError(
-                f"question '{question.id}': {field} {depth}: the language model "
-                f"'{self._engine.name}' {there}{before}",
-                field,
-            )
+        return self._costs.total_ms([one for one in questions if self.answerers.is_models(one)])
 
     # -- the steps of a group --------------------------------------------------------------------
 
@@ -213,7 +159,7 @@ class Processor:
     def withhold(self, encoded: Encoded, question: Question, status: str, reason: str) -> Result:
         """Return that a question is not asked about a group, and why."""
         return replace(
-            self._nothing(encoded, question, self._tier(question), reason), status=status
+            self._nothing(encoded, question, self.answerers.tier(question), reason), status=status
         )
 
     def take(self, group: Group, seen: Pooled | Exception, cut_ns: int = 0) -> Encoded:
@@ -244,7 +190,7 @@ class Processor:
         """
         if encoded.fault:
             results = [
-                self._nothing(encoded, question, self._tier(question), encoded.fault)
+                self._nothing(encoded, question, self.answerers.tier(question), encoded.fault)
                 for question in due
             ]
             return Work(tuple(results), (f"engine, {encoded.fault}",))
@@ -253,7 +199,7 @@ class Processor:
         with self._meter.modelling("heads"):
             for question in due:
                 try:
-                    head = self._head(question)
+                    head = self.answerers.head(question)
                     if isinstance(head, Learned) or head and len(window) >= head.min_groups:
                         results.append(self._predict(head, question, window))
                         self._faulty.discard(question)
@@ -279,12 +225,11 @@ class Processor:
         """
         began = self._meter.timer()
         self._faulty.intersection_update(questions)
-        ids = {question.id for question in questions}
-        self._answers = {name: kept for name, kept in self._answers.items() if name in ids}
-        self.asks_model = any(self.is_models(question) for question in questions)
+        self._standing.retain(question.id for question in questions)
+        self.asks_model = any(self.answerers.is_models(question) for question in questions)
         self._unsure.clear()
         self._keep_past(any(question.unsure == WINDOW for question in questions))
-        due = [question for question in due if self.is_models(question)]
+        due = [question for question in due if self.answerers.is_models(question)]
         if encoded.fault:
             return
         try:
@@ -301,7 +246,7 @@ class Processor:
             results = [self._nothing(encoded, question, TIER_VLM, reason) for question in due]
             yield Work(tuple(results), (f"engine, {reason}",))
             return
-        standing = [result for question in due if (result := self._standing(question, encoded))]
+        standing = self._unchanged(encoded, due)
         if standing:
             self._meter.count("reused", len(standing))
             yield Work(tuple(standing))
@@ -321,13 +266,13 @@ class Processor:
     def ask_now(self, question: Question) -> Result:
         """Answer one question about the newest group, of which there must be one."""
         newest = self._window()[-1]
-        tier = self._tier(question)
+        tier = self.answerers.tier(question)
         try:
-            head = self._head(question)
+            head = self.answerers.head(question)
             if head is not None:
                 return self._predict(head, question, self._window())
             self._mend()
-            return self._read(question, self._stream.ask(self._queries([question]))[0])
+            return self._read(question, self._stream.ask(self.answerers.queries([question]))[0])
         except Exception as error:
             return self._nothing(newest, question, tier, _text(error))
 
@@ -388,7 +333,7 @@ class Processor:
             stream = self._engine.stream(len(groups), "window")
             for one in groups:
                 stream.append(one.group, (one.t_start_ns, one.t_end_ns))
-            readouts = stream.ask(self._queries(unsure))
+            readouts = stream.ask(self.answerers.queries(unsure))
         except Exception as error:
             return Work(faults=(f"engine, asked again: {_text(error)}",))
         finally:
@@ -398,8 +343,7 @@ class Processor:
             result = self._read(question, readout, groups, f"+{where}")
             if result.probabilities:
                 found.append(result)
-                if question.id in self._answers:  # what stands from now on is this one
-                    self._answers[question.id] = result, self._answers[question.id][1]
+                self._standing.correct(result)
         return Work(tuple(found))
 
     @property
@@ -437,31 +381,6 @@ class Processor:
         reuse = self._settings.reuse
         return reuse.on and reuse.skip_still and self._shown > SHOWN_AGAIN
 
-    def _learned_of(self, question: Question) -> Learned | None:
-        learned = self._learned.get(question.id)
-        return learned if learned is not None and learned.is_of(question) else None
-
-    def _head(self, question: Question) -> Head | Learned | None:
-        """Return the head that answers, None where the language model does. Raises HeadError.
-
-        One that was learned comes before those that were loaded.
-        """
-        learned = self._learned_of(question)
-        if learned is not None and learned.is_head:
-            return learned
-        head = answering_head(question, self._heads)
-        if head is None and question.tier == "heads":
-            raise HeadError(self._no_head(question))
-        return head
-
-    def _no_head(self, question: Question) -> str:
-        wanted = f"'{question.head}'" if question.head else f"for question '{question.id}'"
-        known = ", ".join(
-            head.name if question.head else f"{head.name} for {head.question}"
-            for head in self._heads
-        )
-        return f"no head {wanted} is loaded for this model (there are: {known or 'none'})"
-
     def _jumped(self, features: Pooled, start_ns: int) -> bool:
         window, limit = self._window(), self._settings.scene_change
         if limit is None or not window:
@@ -483,7 +402,7 @@ class Processor:
         if isinstance(head, Learned):
             z, learned, name = math.nan, head, head.question_id
         else:  # it has a temperature: scale, bias are not for it
-            z, learned, name = head.logit(features), self._learned_of(question), head.name
+            z, learned, name = head.logit(features), self.answerers.learned(question), head.name
         logit = z if learned is None else learned.logit_of(z, features[-1])
         p_yes = sigmoid(logit)
         evidence = Evidence(
@@ -519,36 +438,17 @@ class Processor:
                 question, result.probabilities
             ):
                 self._unsure.append(question)
-            self._answers.pop(question.id, None)
+            self._standing.drop(question.id)
             reuse = self._settings.reuse.on
             if result.probabilities and (reuse or question.ask == "on_change"):
-                self._answers[result.question.id] = result, encoded.features.mean
+                self._standing.keep(result, encoded.features.mean)
 
-    def _standing(self, question: Question, encoded: Encoded) -> Result | None:
-        """Return the earlier answer that stands for this group, too, None where it must be asked.
-
-        Compared is what the picture was when the question was asked, so that nothing creeps in.
-        """
-        if question.id not in self._answers:
-            return None
-        result, asked_about = self._answers[question.id]
-        t_asked_ns = result.evidence.t_asked_ns or result.evidence.t_end_ns
-        if question is not result.question:  # it was changed, or taken out and added
-            return None
-        still = encoded.still and t_asked_ns >= self._stream.history[-1].t_end_ns
-        if not still and (
-            question.ask != "on_change"
-            or encoded.t_end_ns - t_asked_ns >= self._refresh * question.refresh_s * NS
-            or cosine_distance(asked_about, encoded.features.mean) > question.change
-        ):
-            return None
-        evidence = replace(
-            result.evidence,
-            t_end_ns=encoded.t_end_ns,
-            t_asked_ns=t_asked_ns,
-            model=result.evidence.model.removesuffix(REUSE) + REUSE,
-        )
-        return Result(question, evidence, result.probabilities, logits=result.logits)
+    def _unchanged(self, encoded: Encoded, due: Sequence[Question]) -> list[Result]:
+        """Return the earlier answers that stand for this group, too."""
+        since_ns = self._stream.history[-1].t_end_ns if encoded.still else None
+        mean, t_end_ns = encoded.features.mean, encoded.t_end_ns
+        found = (self._standing.at(question, mean, t_end_ns, since_ns) for question in due)
+        return [result for result in found if result is not None]
 
     def _named(self, model: str, groups: Sequence[Pooled]) -> str:
         """Return a model's name, with a mark where some of what it saw was reused."""
@@ -570,25 +470,12 @@ class Processor:
         self, due: Sequence[Question], spent_s: float, age_s: float
     ) -> Sequence[Question]:
         settings = self._settings
-        if settings.tier2_budget_s is None and not self._cost.known:
+        if settings.tier2_budget_s is None and not self._costs.known:
             return due
         budget_s = AGED_SHARE * settings.max_age_s - age_s
         if settings.tier2_budget_s is not None:
             budget_s = min(budget_s, settings.tier2_budget_s - spent_s)
-        added = [more for _, more in self._token_counts(due)]
-        return due[: self._cost.fitting(added, budget_s)]
-
-    def _tokens(self, question: Question) -> int:
-        try:
-            return self._engine.tokens(question)
-        except Exception:  # it cannot be asked: it is told when it is
-            return 0
-
-    def _token_counts(self, questions: Sequence[Question]) -> list[tuple[int, int]]:
-        """Return the tokens of each alone, and added to those before; 0: not to be asked."""
-        sound = [question for question in questions if self._tokens(question)]
-        counts = iter(self._engine.token_counts(sound) if sound else ())
-        return [next(counts) if question in sound else (0, 0) for question in questions]
+        return self._costs.fitting(due, budget_s)
 
     def _ask(self, encoded: Encoded, questions: Sequence[Question]) -> Iterator[Work]:
         """Ask in one batch; one question that cannot be asked does not stop the others."""
@@ -598,12 +485,11 @@ class Processor:
             began = self._meter.timer()
             try:
                 with self._meter.modelling("ask"):
-                    readouts = self._stream.ask(self._queries(sound))
+                    readouts = self._stream.ask(self.answerers.queries(sound))
             except Exception:
                 alone = sound + alone  # the one at fault is told when asked by itself
             else:
-                tokens = sum(added for _, added in self._token_counts(sound))
-                self._cost.note(tokens, self._meter.timer() - began)
+                self._costs.note(sound, self._meter.timer() - began)
                 yield self._delivered(
                     [self._read(*pair) for pair in zip(sound, readouts, strict=True)]
                 )
@@ -611,7 +497,7 @@ class Processor:
         for question in alone:
             try:
                 with self._meter.modelling("ask"):
-                    readout = self._stream.ask(self._queries([question]))[0]
+                    readout = self._stream.ask(self.answerers.queries([question]))[0]
             except Exception as error:
                 raised += 1
                 result = self._nothing(encoded, question, TIER_VLM, _text(error))
@@ -620,14 +506,6 @@ class Processor:
             yield self._delivered([result])
         if raised == len(questions):
             self._must_start_over = True  # no question works: perhaps it is the state
-
-    def _queries(self, questions: Sequence[Question]) -> list[Question | HeadQuery]:
-        """Return what the engine is asked: questions, with the heads of their early exits."""
-        return [
-            question if (head := deciding_head(question, self._heads)) is None
-            else query_with(question, head)
-            for question in questions
-        ]
 
     def _read(
         self,
@@ -641,7 +519,7 @@ class Processor:
         `history`: what it was asked about, if not the stream; `mark` comes behind the model's name.
         """
         history = history or self._stream.history
-        learned = self._learned_of(question)
+        learned = self.answerers.learned(question)
         mark += LEARNED if learned else ""
         evidence = Evidence(
             tier=TIER_VLM,
@@ -698,23 +576,6 @@ class Processor:
             model=self._engine.name,
         )
         return Result(question, evidence, reason=reason)
-
-    def _tier(self, question: Question) -> int:
-        return TIER_VLM if self.is_models(question) else TIER_HEADS
-
-    def is_models(self, question: Question) -> bool:
-        """Tell whether the language model answers a question."""
-        learned = self._learned_of(question)
-        if learned is not None and learned.is_head:
-            return False
-        return question.tier != "heads" and answering_head(question, self._heads) is None
-
-
-def cosine_distance(one: np.ndarray, other: np.ndarray) -> float:
-    """Return 1 - cosine of two vectors, 0 where either has no length."""
-    one, other = np.asarray(one, np.float32), np.asarray(other, np.float32)
-    length = math.sqrt(float(np.dot(one, one)) * float(np.dot(other, other)))
-    return 1.0 - float(np.dot(one, other)) / length if length > 0 else 0.0
 
 
 def _text(error: Exception) -> str:

@@ -16,13 +16,14 @@ from ..frames import NS, Frame, Group
 from ..questions import Question
 from ..views import View, ViewError
 from .contradictions import Contradictions
+from .costs import Cost
 from .cuts import CutFinder
 from .engine_protocol import EngineLike
 from .gate import Gate
 from .heads import Head, Pooled
 from .intake import Intake
 from .learned import Learned
-from .scheduler import Cost, Scheduler
+from .scheduler import Scheduler
 from .settings import RuntimeSettings
 from .statistics import Meter, ViewStats
 from .tick import Encoded, Processor, Work
