@@ -339,7 +339,7 @@ def test_the_labels_of_an_any_of_stop_early_together(monkeypatch):
         seen.append(lead)
         return least_margin(lead, *rest)
 
-    monkeypatch.setattr("vlm_decisions.learn.calibrate.least_margin", looking)
+    monkeypatch.setattr("vlm_decisions.learn.fit_yes_no.least_margin", looking)
     labels = Question("q", "Is it {}?", kind="any_of", options=("lit", "red"), depth="auto")
     known = [with_exit(predictions_of(12, seed), 1.0, seed) for seed in (1, 2)]
     whole = []
