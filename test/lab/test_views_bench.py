@@ -9,7 +9,8 @@ from vlm_decisions.decision import Decision
 from vlm_decisions.lab.bench import views
 
 KEYS = {"answered_share", "age_ms", "tick_ms", "stages_ms", "rss_mb", "fairness", "dropped",
-        "skipped", "longest_unknown_s", "batch_gain", "groups"}
+        "skipped", "longest_unknown_s", "batch_gain", "groups", "full_tick_ms", "event_accuracy",
+        "ended_s"}
 
 
 @pytest.mark.slow
@@ -41,3 +42,29 @@ def test_the_longest_time_without_an_answer():
     taken.take(decided("unknown", 1.0, "camera_dark"))
     assert taken.longest_unknown_s() == 2.5
     assert taken.answers == {"v": 3}
+
+
+def test_the_share_of_last_answers_that_are_right():
+    taken = views._Taken()
+    for answer, question in (("yes", "q"), ("no", "q"), ("yes", "r")):
+        taken.take(decided(answer, 1.0, question))
+    taken.take(decided("yes", 1.0, "q", "other"))
+    assert taken.right("v", {"q": "no", "r": "no"}) == 0.5
+    assert taken.right("other", {"q": "yes"}) == 1.0
+
+
+@pytest.mark.parametrize("largest", [1, 2, 7, 8, 9, 10, 31])
+def test_the_search_finds_the_largest_count_that_is_enough(largest):
+    tried = []
+
+    def enough(count):
+        tried.append(count)
+        return count <= largest
+
+    assert views.most(enough, 8) == largest
+    assert len(tried) == len(set(tried)) <= 11
+
+
+def test_the_search_says_where_one_view_is_too_many():
+    with pytest.raises(views.ViewsBenchError, match="one view"):
+        views.most(lambda count: False, 8)

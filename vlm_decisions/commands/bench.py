@@ -141,7 +141,8 @@ def add(commands: Commands) -> None:
     views = what.add_parser("views", help="many cameras on one model, and as many copies of it",
                             example="--views 1,4 --seconds 20")
     views.add_argument("--views", type=counts, default=(1, 2, 4, 8), metavar="1,2,4,8")
-    views.add_argument("--seconds", type=positive, default=30.0, help="for each count [30]")
+    views.add_argument("--seconds", type=positive,
+                       help="for each count [30; with --largest 64]")
     views.add_argument("--questions", default="desk", help="a shipped set or a file [desk]")
     views.add_argument("--model", default="sim_desk")
     views.add_argument("--still", action="store_true", help="scenes that do not move")
@@ -149,13 +150,28 @@ def add(commands: Commands) -> None:
                        help="reuse what has not changed, and ask every question on_change")
     views.add_argument("--no-copies", action="store_true",
                        help="do not measure as many separate processes")
+    views.add_argument("--largest", action="store_true",
+                       help="instead: the most views of still scenes that are given 95%% of their "
+                            "answers, without and with reuse")
     views.add_argument("--json", metavar="F")
+    views.only("counts that are given, without --largest", lambda options: not options.largest,
+               "--views", "--still", "--reuse", "--no-copies")
 
     def run_views(options: argparse.Namespace) -> int:
         from ..files.atomic import write_json
-        from ..lab.bench.views import bench_views
+        from ..lab.bench.views import bench_views, largest_counts
 
-        result = bench_views(options.views, options.seconds, questions=options.questions,
+        if options.largest:
+            result = largest_counts(options.seconds or 64.0, questions=options.questions,
+                                    model=options.model)
+            for way in ("full", "reuse"):
+                print(f"{way}: {result[way]['largest']} views, event accuracy "
+                      f"{result[way]['event_accuracy']:.3f}")
+            print(f"ratio {result['ratio']}")
+            if options.json:
+                write_json(options.json, result)
+            return 0
+        result = bench_views(options.views, options.seconds or 30.0, questions=options.questions,
                              model=options.model, still=options.still, reuse=options.reuse,
                              copied=not options.no_copies)
         for number, one in result["views"].items():
