@@ -155,10 +155,10 @@ def measure(count: int, seconds: float, questions: str, model: str, still: bool,
         full_tick_ms: of a group that the language model is asked about, the sum of the medians of
         MODEL_STAGES. stages_ms: p50 and p95 of each part of a group's way
         (runtime.statistics.RuntimeStats). rss_mb: of this process. fairness: answers of the least
-        served view over a fair share. dropped: groups, by cause. longest_unknown_s: that any question of any view had no answer, after it had one.
-        batch_gain: of groups encoded together. event_accuracy: of still scenes, for each view the
-        share of its questions whose last answer is right; else None. ended_s: when the run was
-        ended before its time, else None.
+        served view over a fair share. dropped: groups, by cause. longest_unknown_s: that any
+        question of any view had no answer, after it had one. batch_gain: of groups encoded
+        together. event_accuracy: of still scenes, for each view the share of its questions whose
+        last answer is right; else None. ended_s: when the run was ended before its time, or None.
     """
     from ...engine import Engine
     from ...ros.diagnostics import rss_mb
