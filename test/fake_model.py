@@ -20,7 +20,7 @@ class FakeStream:
         self.engine, self.window_groups = engine, window_groups
         self.history: list[SimpleNamespace] = []
 
-    def append(self, group, stamps_ns) -> None:
+    def append(self, group, stamps_ns, *, left_out_ns=0) -> None:
         start_ns, end_ns = stamps_ns
         timed = SimpleNamespace(group=group, t_start_ns=start_ns, t_end_ns=end_ns)
         self.history = [*self.history, timed][-self.window_groups :]

@@ -190,6 +190,7 @@ class Timed:
     group: Vision
     t_start_ns: int
     t_end_ns: int
+    left_out_ns: int = 0
 
 
 class FakeStream:
@@ -206,10 +207,12 @@ class FakeStream:
         self.origin_ns = 0
         self.idles = 0
 
-    def append(self, group, stamps_ns):
+    def append(self, group, stamps_ns, *, left_out_ns=0):
         if "append" in self.engine.fail:
             raise self.engine.fail["append"]
-        timed = Timed(group, *stamps_ns)
+        if self.history:
+            left_out_ns += self.history[-1].left_out_ns
+        timed = Timed(group, *stamps_ns, left_out_ns)
         if self.history and timed.t_end_ns <= self.history[-1].t_end_ns:
             raise ValueError("group times must grow")
         if not self.history:
@@ -227,6 +230,7 @@ class FakeStream:
         engine = self.engine
         for timed in self.history[self.done :]:
             middle_s = (timed.t_start_ns + timed.t_end_ns - 2 * self.origin_ns) / (2 * NS)
+            middle_s -= timed.left_out_ns / NS  # as the model is told
             engine._spend("pass", engine.append_s, timed.group.serial, middle_s)
         self.done = len(self.history)
         read = sum(added for _, added in engine.token_counts(queries))

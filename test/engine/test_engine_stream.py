@@ -224,6 +224,23 @@ def test_the_stream_keeps_the_stamps_and_states_times_from_its_first_frame():
         engine.stream(8).append(groups[0], (2, 1))
 
 
+def test_times_go_on_as_if_what_was_left_out_had_not_been():
+    engine = tiny_engine()
+    groups, _ = encoded(engine, 7)
+    step_ns = 250_000_000
+    stream = engine.stream(3)
+    for place, left_out in zip((0, 1, 6, 7, 20, 21, 22), (0, 0, 4, 0, 12, 0, 0), strict=True):
+        stamps = place * step_ns, place * step_ns + step_ns // 2
+        stream.append(groups[0], stamps, left_out_ns=left_out * step_ns)
+        assert_exact(stream, stream.ask(QUERIES, hidden=True))
+        while stream.idle():  # a state that is built anew tells the same
+            pass
+        steady = [0.0625 + 0.25 * k for k in range(stream.n_groups)]
+        assert stream.times_s == pytest.approx(steady)
+        assert stream.history[-1].t_end_ns == stamps[1]
+    assert stream.rebuilds
+
+
 def test_what_nobody_asks_about_costs_no_pass_and_a_late_question_sees_a_window(monkeypatch):
     engine = tiny_engine()
     groups, times_s = encoded(engine, 13)

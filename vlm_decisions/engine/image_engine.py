@@ -185,8 +185,10 @@ class ImageStream:
     engine: ImageEngine
     history: tuple[StreamGroup, ...] = field(default=())
 
-    def append(self, group: ImageGroup, stamps_ns: tuple[int, int]) -> None:
-        """Take the newest image in the place of the one before."""
+    def append(
+        self, group: ImageGroup, stamps_ns: tuple[int, int], *, left_out_ns: int = 0
+    ) -> None:
+        """Take the newest image in the place of the one before; the model is told no times."""
         newest_ns = stamps_ns[1]
         if self.history and newest_ns <= self.history[-1].t_end_ns:
             raise GroupError(f"the image at {newest_ns} ns does not come after the one before it")

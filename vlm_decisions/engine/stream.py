@@ -31,11 +31,15 @@ NS: Final = 1_000_000_000
 
 
 class StreamGroup(NamedTuple):
-    """An encoded group and the stamps of its two frames, ns (equal where only a time is known)."""
+    """An encoded group and the stamps of its two frames, ns (equal where only a time is known).
+
+    left_out_ns: time that the prompt leaves out between the stream's first group and this one.
+    """
 
     group: VisionGroup
     t_start_ns: int
     t_end_ns: int
+    left_out_ns: int = 0
 
     def after_s(self, other: StreamGroup) -> float:
         """Seconds from the other group's mean time to this one's."""
@@ -123,17 +127,22 @@ class Stream:
 
     # ---- the tick ------------------------------------------------------------------------------
 
-    def append(self, group: VisionGroup, time: float | tuple[int, int]) -> None:
+    def append(
+        self, group: VisionGroup, time: float | tuple[int, int], *, left_out_ns: int = 0
+    ) -> None:
         """Add the newest group; its tokens go through the model with the next questions.
 
         time: the stamps of its two frames in nanoseconds of any clock, or the mean of the two in
-        seconds since the stream's first frame; must grow. Raises GroupError (another frame size,
-        another model, a time that does not grow) and ContextError before anything changes.
+        seconds since the stream's first frame; must grow. left_out_ns: how much of the time since
+        the group before the prompt does not tell: that of groups which were left out, since a model
+        knows groups at a steady rate only. Raises GroupError (another frame size, another model, a
+        time that does not grow) and ContextError before anything changes.
         """
         main = self._main
         timed, first_s = _timed(group, time)
         if main.groups:
             last = main.groups[-1]
+            timed = timed._replace(left_out_ns=last.left_out_ns + left_out_ns)
             if timed.after_s(last) <= 0:
                 raise GroupError(f"group time {time} does not come after the group before it, "
                                  f"which ended at {last.t_end_ns / NS} s")
@@ -208,7 +217,7 @@ class Stream:
 
     def _slide(self, queries: Sequence[Query], *, hidden: bool) -> list[Readout]:
         questions = self.engine.questions(queries)
-        groups = [(timed.group, (timed.t_start_ns + timed.t_end_ns) // 2)
+        groups = [(timed.group, (timed.t_start_ns + timed.t_end_ns) // 2 - timed.left_out_ns)
                   for timed in self._main.groups]  # fmt: skip
         try:
             state = self._sliding.advance(groups)
@@ -226,7 +235,8 @@ class Stream:
 
     def _time_s(self, track: _Track, timed: StreamGroup) -> float:
         first = track.groups[0] if track.groups else timed
-        return timed.after_s(first) + self._first_s
+        left_out_ns = timed.left_out_ns - first.left_out_ns
+        return timed.after_s(first) - left_out_ns / NS + self._first_s
 
     def _lines(self, track: _Track, end: int) -> list:
         """Lines that bring the track's state up to its first ``end`` groups."""

@@ -44,8 +44,13 @@ class StreamLike(Protocol):
     def history(self) -> Sequence[TimedGroup]:
         """Return the groups that the next questions see, oldest first."""
 
-    def append(self, group: Any, stamps_ns: tuple[int, int]) -> None:
-        """Append an encoded group whose two frames have these stamps."""
+    def append(
+        self, group: Any, stamps_ns: tuple[int, int], *, left_out_ns: int = 0
+    ) -> None:
+        """Append an encoded group whose two frames have these stamps.
+
+        `left_out_ns`: how much of the time since the group before the model is not told.
+        """
 
     def ask(self, queries: Sequence[Question]) -> Sequence[ReadoutLike]:
         """Answer all: only `text`, `kind`, `options`, `depth` and `early` are read."""

@@ -424,9 +424,12 @@ class Processor:
                 self._past.clear()
             self._must_reset = self._must_start_over = False
         self._mend()
+        left_out_ns = 0
+        if self._still:  # a model knows groups at a steady rate only
+            left_out_ns = self._still[-1].t_end_ns - self._stream.history[-1].t_end_ns
         self._still.clear()
         stamps_ns = encoded.t_start_ns, encoded.t_end_ns
-        self._stream.append(encoded.features, stamps_ns)
+        self._stream.append(encoded.features, stamps_ns, left_out_ns=left_out_ns)
         if self._past is not None:
             self._past.append(self._stream.history[-1])
 

@@ -68,8 +68,11 @@ class FaultyStream:
     def history(self) -> Sequence[Any]:
         return self._stream.history
 
-    def append(self, group: Any, stamps_ns: tuple[int, int]) -> None:
-        self._engine.disturbed("append", lambda: self._stream.append(group, stamps_ns))
+    def append(
+        self, group: Any, stamps_ns: tuple[int, int], *, left_out_ns: int = 0
+    ) -> None:
+        self._engine.disturbed(
+            "append", lambda: self._stream.append(group, stamps_ns, left_out_ns=left_out_ns))
 
     def ask(self, queries: Sequence[Question]) -> Any:
         return self._engine.disturbed("ask", lambda: self._stream.ask(queries))

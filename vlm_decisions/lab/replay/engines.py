@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -102,9 +103,12 @@ class MeteredStream:
         """Return the groups that the next questions see."""
         return self._stream.history
 
-    def append(self, group: Any, stamps_ns: tuple[int, int]) -> None:
+    def append(
+        self, group: Any, stamps_ns: tuple[int, int], *, left_out_ns: int = 0
+    ) -> None:
         """Append a group."""
-        self._engine.timed("append", self._stream.append, group, stamps_ns)
+        self._engine.timed(
+            "append", partial(self._stream.append, left_out_ns=left_out_ns), group, stamps_ns)
 
     def ask(self, queries: Sequence[Question]) -> Sequence[ReadoutLike]:
         """Answer all questions."""
@@ -152,11 +156,15 @@ class RecentFrames:
 
 
 class KeptGroup(NamedTuple):
-    """An encoded frame, and the stamps of the group that it is the newest frame of."""
+    """An encoded frame, and the stamps of the group that it is the newest frame of.
+
+    left_out_ns: how much of the time since the group before the model is not told.
+    """
 
     group: Any
     t_start_ns: int
     t_end_ns: int
+    left_out_ns: int = 0
 
 
 class RecentStream:
@@ -172,8 +180,10 @@ class RecentStream:
         """Return the groups from the oldest frame asked about on."""
         return tuple(self._kept)
 
-    def append(self, group: Any, stamps_ns: tuple[int, int]) -> None:
-        """Keep a frame for as long as it may be asked about."""
+    def append(
+        self, group: Any, stamps_ns: tuple[int, int], *, left_out_ns: int = 0
+    ) -> None:
+        """Keep a frame for as long as it may be asked about; times are always told."""
         self._kept.append(KeptGroup(group, *stamps_ns))
         span_ns = round((self._count - 1) * self._apart_s * NS)
         while stamps_ns[1] - self._kept[0].t_end_ns > span_ns:

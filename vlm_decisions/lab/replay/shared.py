@@ -92,9 +92,11 @@ class SharedStream:
             return ()
         return tuple(self._groups[-self._shared.lengths[self._key()]:])
 
-    def append(self, group: Any, stamps_ns: tuple[int, int]) -> None:
+    def append(
+        self, group: Any, stamps_ns: tuple[int, int], *, left_out_ns: int = 0
+    ) -> None:
         """Append a group."""
-        self._groups.append(KeptGroup(group, *stamps_ns))
+        self._groups.append(KeptGroup(group, *stamps_ns, left_out_ns))
         if self._key() not in self._shared.lengths:
             try:
                 self._feed()
@@ -138,8 +140,8 @@ class SharedStream:
         while self._fed < len(self._groups):
             while self._fed and self._stream.idle():
                 pass
-            group, *stamps_ns = self._groups[self._fed]
-            self._stream.append(group, tuple(stamps_ns))
+            group, *stamps_ns, left_out_ns = self._groups[self._fed]
+            self._stream.append(group, tuple(stamps_ns), left_out_ns=left_out_ns)
             self._fed += 1
 
     def _key(self) -> tuple:
