@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing as mp
+import signal
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -83,6 +84,9 @@ class Companion:
         self._process.start()
 
     def _work(self, gradient: Callable[[], Sequence[torch.Tensor | None]]) -> None:
+        # Forked, it has the command's handlers, which tell of an interrupt; it is ended silently.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the terminal: the trainer ends this
         parent = mp.parent_process()
         while parent is not None and parent.is_alive():
             found = gradient()
