@@ -21,6 +21,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from .decision import NO, UNCERTAIN, UNKNOWN, YES, label_name
+from .files.listing import listed, there_are
 from .kinds import (
     QuestionLike,
     are_numbers,
@@ -100,7 +101,7 @@ class Condition:
             possible = there[without_view(name)]
             if answer not in possible:
                 raise ConditionError(
-                    f"'{name}' never answers '{answer}' (its answers: {', '.join(possible)})"
+                    f"'{name}' never answers '{answer}' (its answers: {listed(possible)})"
                 )
         for name, bound in self.ordered:
             _check_order(name, bound, questions)
@@ -199,7 +200,7 @@ def _check_order(name: str, bound: str | float, questions: Mapping[str, Question
         noun = kind_of(question).noun if question else "of the camera's health"
         raise ConditionError(f"'{name}' is {noun}: only the levels of a score have an order, by "
                              "which <, <=, > and >= compare")
-    levels = ", ".join(question.options)
+    levels = listed(question.options)
     if isinstance(bound, str):
         if bound not in question.options:
             raise ConditionError(f"'{name}' never answers '{bound}' (its levels: {levels})")
@@ -248,8 +249,8 @@ def _check_view(
 ) -> None:
     there = [name for name in views if name]
     if view not in there:
-        known = ", ".join(there) or "one, without a name"
-        raise ConditionError(f"there is no view '{view}' (there are: {known})")
+        known = there_are(there, view, "one, without a name")
+        raise ConditionError(f"there is no view '{view}' ({known})")
     if question is not None and not question.is_of(view):
         raise ConditionError(
             f"'{question_id}' is not asked of view '{view}' (it is of: {question.view})")
@@ -260,11 +261,11 @@ def _not_there(
 ) -> str:
     question = questions.get(question_of(name))
     if question is None:
-        return f"there is no question '{name}' (there are: {', '.join(there)})"
-    names = ", ".join(kind_of(question).names(question))
+        return f"there is no question '{name}' ({there_are(there, name)})"
+    names = kind_of(question).names(question)
     if name == question.id:
-        return f"'{name}' is {kind_of(question).noun}: name one of its labels ({names})"
-    return f"there is no '{name}' (there are: {names})"
+        return f"'{name}' is {kind_of(question).noun}: name one of its labels ({listed(names)})"
+    return f"there is no '{name}' ({there_are(names, name)})"
 
 
 def _is_name(node: ast.expr) -> bool:

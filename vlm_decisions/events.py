@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .decision import UNCERTAIN, UNKNOWN, Decision
+from .files.listing import listed, there_are
 from .files.yaml_records import Record, Shape
 from .frames import NS
 from .kinds import QuestionLike, names_of, question_of
@@ -159,7 +160,7 @@ class EventSpec:
             for name, answers in transition.when.items():
                 if name not in there:
                     raise self.error(
-                        f"when.{name}", f"no question '{name}' (there are: {', '.join(there)})",
+                        f"when.{name}", f"no question '{name}' ({there_are(there, name)})",
                         index,
                     )
                 possible = (*there[name], UNCERTAIN, UNKNOWN)
@@ -168,7 +169,7 @@ class EventSpec:
                         raise self.error(
                             f"when.{name}",
                             f"'{name}' never answers '{answer}' (its answers: "
-                            f"{', '.join(possible)})",
+                            f"{listed(possible)})",
                             index,
                         )
 
@@ -198,7 +199,7 @@ class EventSpec:
         for key, state in (("from", transition.source), ("to", transition.target)):
             if state not in self.states:
                 raise self.error(
-                    key, f"no state '{state}' (there are: {', '.join(self.states)})", index
+                    key, f"no state '{state}' ({there_are(self.states, state)})", index
                 )
         for key in ("hold_s", "refractory_s"):
             value = getattr(transition, key)

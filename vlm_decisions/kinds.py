@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from .decision import HEALTH_IDS, NO, UNCERTAIN, UNKNOWN, YES, label_name
+from .files.listing import listed
 from .texts import normal
 
 MAX_OPTIONS = 26
@@ -178,7 +179,7 @@ class Kind:
         written = normal(answer)
         if written not in self.answers(question):
             raise KindError("answer", f"never answers '{written}' (its answers: "
-                                      f"{', '.join(self.answers(question))})")
+                                      f"{listed(self.answers(question))})")
         return written
 
 
@@ -385,7 +386,7 @@ class AnyOf(Kind):
         for label in wanted:
             if label not in question.options:
                 raise KindError("answer", f"has no label '{label}' (its labels: "
-                                          f"{', '.join(question.options)}; or '{NONE}')")
+                                          f"{listed(question.options)}; or '{NONE}')")
         return joined([label for label in question.options if label in wanted])
 
 

@@ -26,6 +26,7 @@ from .events import MAX_EVENTS, EventError, EventSpec, read_event
 from .events import SHAPE as EVENT_SHAPE
 from .files import resources
 from .files.atomic import write_text
+from .files.listing import listed, there_are
 from .files.yaml_records import Record, Shape, YamlRecordError, read_sections, unknown_key
 from .kinds import KINDS, KindError, kind_of, names_of, question_of
 from .texts import comparable, is_visible, named, normal, what_cannot_stand
@@ -450,8 +451,8 @@ def questions_path(name: str) -> Path:
     folder = resources.share_file("config", "questions")
     shipped = folder / f"{name}.yaml"
     if not shipped.is_file():
-        known = ", ".join(sorted(path.stem for path in folder.glob("*.yaml")))
-        raise QuestionError(f"there is no shipped set '{name}' (there are: {known}); "
+        known = there_are(sorted(path.stem for path in folder.glob("*.yaml")), name)
+        raise QuestionError(f"there is no shipped set '{name}' ({known}); "
                             "a file needs its path, or a name that ends in .yaml")
     return shipped
 
@@ -608,7 +609,7 @@ class QuestionBook:
         users = [other.id for other in self if question_id in other.names]
         if users:
             raise QuestionError(
-                f"question '{question_id}': it is in a condition of {', '.join(users)}", "id"
+                f"question '{question_id}': it is in a condition of {listed(users)}", "id"
             )
         del self._questions[question_id]
         return question
@@ -636,11 +637,11 @@ class QuestionBook:
         view = self.view(name)
         users = [question.id for question in self if name in (question.view, question.unsure)]
         if users:
-            raise QuestionError(f"view '{name}': {', '.join(users)} asked of it", "view")
+            raise QuestionError(f"view '{name}': {listed(users)} asked of it", "view")
         users = [question.id for question in self if name in question.views_named]
         if users:
             raise QuestionError(
-                f"view '{name}': it is in a condition of {', '.join(users)}", "view")
+                f"view '{name}': it is in a condition of {listed(users)}", "view")
         if len(self._views) == 1:
             raise QuestionError(f"view '{name}' is the only one", "view")
         del self._views[name]
@@ -649,8 +650,8 @@ class QuestionBook:
     def view(self, name: str) -> View:
         """Return a view. Raises QuestionError if there is none of that name."""
         if name not in self._views:
-            there = ", ".join(self._views) or "none has a name"
-            raise QuestionError(f"there is no view '{name}' (there are: {there})", "view")
+            there = there_are(filter(None, self._views), name, "none has a name")
+            raise QuestionError(f"there is no view '{name}' ({there})", "view")
         return self._views[name]
 
     def views_of(self, question: Question) -> tuple[View, ...]:
@@ -662,7 +663,9 @@ class QuestionBook:
         try:
             return self._questions[question_id]
         except KeyError:
-            raise QuestionError(f"there is no question '{question_id}'", "id") from None
+            there = there_are(self._questions, question_id)
+            raise QuestionError(
+                f"there is no question '{question_id}' ({there})", "id") from None
 
     def replace(self, question_id: str, **changes: Any) -> Question:
         """Change fields of a question and return the new one.
@@ -712,10 +715,8 @@ class QuestionBook:
         """Raise QuestionError where conditions name what is not there, or go round in a circle."""
         for question in [questions[only]] if only else questions.values():
             if question.view not in ("", ALL, *self._views):
-                there = ", ".join(filter(None, self._views)) or "no view has a name"
-                raise _link_error(
-                    question, "view", f"there is no '{question.view}' (there are: {there})"
-                )
+                there = there_are(filter(None, self._views), question.view, "none has a name")
+                raise _link_error(question, "view", f"there is no '{question.view}' ({there})")
             self._check_unsure(question)
             try:
                 if question.when:
@@ -731,13 +732,13 @@ class QuestionBook:
                 names = names_of(questions)
                 if question.needs not in names:
                     raise _link_error(
-                        question, "needs", f"there is no question '{question.needs}' (there are: "
-                        f"{', '.join(names)})"
+                        question, "needs", f"there is no question '{question.needs}' "
+                        f"({there_are(names, question.needs)})"
                     )
                 if NO not in names[question.needs]:
                     raise _link_error(
                         question, "needs", f"names '{question.needs}', which never answers no (its "
-                        f"answers: {', '.join(names[question.needs])})"
+                        f"answers: {listed(names[question.needs])})"
                     )
             circle = _circle(question.id, questions)
             if circle:
@@ -750,8 +751,8 @@ class QuestionBook:
         if name in ("", WINDOW):
             return
         if not name or name not in self._views:
-            there = ", ".join([WINDOW, *filter(None, self._views)])
-            raise _link_error(question, "unsure", f"there is no view '{name}' (there are: {there})")
+            there = there_are([WINDOW, *filter(None, self._views)], name)
+            raise _link_error(question, "unsure", f"there is no view '{name}' ({there})")
         if question.view == name:
             raise _link_error(question, "unsure", f"names the view '{name}' that the question is "
                                                   f"asked of: name another, or {WINDOW}")

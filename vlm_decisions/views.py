@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from .files.listing import listed, there_are
 from .files.yaml_records import Record, Shape, YamlRecordError, read_sections
 
 #: What a question's `view` says to be asked of each.
@@ -239,8 +240,7 @@ def _check_name(name: Any) -> None:
             f"view name {name[:MAX_NAME]!r} is not a ROS name: letters, digits and single "
             f"underscores, starting with a letter, at most {MAX_NAME} characters", "name")
     if name.lower() in RESERVED:
-        taken = ", ".join(RESERVED)
-        raise ViewError(f"view '{name}': that name is taken (so are: {taken})", "name")
+        raise ViewError(f"view '{name}': that name is taken (so are: {listed(RESERVED)})", "name")
 
 
 def _is_topic(name: str) -> bool:
@@ -258,8 +258,8 @@ def named(views: Iterable[View], name: str) -> View:
     for view in views:
         if view.name == name or not name:
             return view
-    there = ", ".join(view.name for view in views if view.name) or "none has a name"
-    raise ViewError(f"there is no view '{name[:MAX_NAME]}' (there are: {there})", "view")
+    there = there_are((view.name for view in views if view.name), name, "none has a name")
+    raise ViewError(f"there is no view '{name[:MAX_NAME]}' ({there})", "view")
 
 
 def check_new(view: View, others: Iterable[View]) -> None:

@@ -99,7 +99,7 @@ def test_a_question_names_a_view_that_is_there():
                                             r"are: front\)"):
         QuestionBook.loads("views: {front: {image: /f}}\nquestions:\n  - {id: x, text: y, "
                            "view: back}", "q")
-    with pytest.raises(QuestionError, match="no view has a name"):
+    with pytest.raises(QuestionError, match="there are: none has a name"):
         QuestionBook([Question("x", "y", view="front")])
 
 

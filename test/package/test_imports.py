@@ -12,7 +12,7 @@ from vlm_decisions.files import resources
 
 PACKAGE = "vlm_decisions"
 CONTRACT = {"decision", "questions", "kinds", "events", "conditions", "frames", "motion", "views",
-            "texts", "listing", "model_scope", "reuse"}
+            "texts", "model_scope", "reuse"}
 #: From the top down; a room may import those below it.
 ROOMS = ["commands", "lab", "ros", "viewer", "learn", "runtime", "sources", "engine", "sim",
          "contract", "files"]

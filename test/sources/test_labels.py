@@ -103,15 +103,41 @@ def test_files_that_are_no_text(tmp_path):
 
 def test_labels_and_recordings_must_name_each_other(tmp_path):
     labels = read_labels(write(tmp_path, HEAD + "kitchen_1.mp4,0,1,person,yes\n"))
-    check_sources(labels, ["kitchen_1.mp4"])
+    check_sources(labels, {"kitchen_1.mp4": 20.0})
     with pytest.raises(LabelError, match="line 2: no recording is called 'kitchen_1.mp4'.*did you "
                                          "mean 'kitchen_1.mkv'"):
-        check_sources(labels, ["kitchen_1.mkv"])
+        check_sources(labels, {"kitchen_1.mkv": 20.0})
     with pytest.raises(LabelError, match="there are: x, y"):
-        check_sources(labels, ["x", "y"])
+        check_sources(labels, {"x": 20.0, "y": 20.0})
     with pytest.raises(LabelError, match="no label names garden.mp4: label them"):
-        check_sources(labels, ["kitchen_1.mp4", "garden.mp4"])
-    check_sources(labels, ["kitchen_1.mp4", "garden.mp4"], skip_unlabelled=True)
+        check_sources(labels, {"kitchen_1.mp4": 20.0, "garden.mp4": 9.0})
+    check_sources(labels, {"kitchen_1.mp4": 20.0, "garden.mp4": 9.0}, skip_unlabelled=True)
+
+
+TIMES = [
+    ("a,0,10,person,yes", 10.0, ""),
+    ("a,,,person,yes", 10.0, ""),
+    ("a,,,person,yes", 0.0, ""),  # a picture
+    ("a,8,,person,yes", 10.0, ""),
+    ("a,0,40,person,yes", 10.0, "25% of the truth counts"),
+    ("a,0,10,person,yes\na,30,31,cup,yes", 10.0, "nothing within is about cup"),
+    ("a,8,12,person,yes", 10.0, "50% of the truth counts"),
+    ("a,9,14,person,yes", 10.0, LabelError),
+    ("a,60,70,person,yes", 10.0, LabelError),
+    ("a,12,,person,yes", 10.0, LabelError),
+    ("a,1,2,person,yes", 0.0, LabelError),
+]
+
+
+@pytest.mark.parametrize(("rows", "length_s", "said"), TIMES)
+def test_labels_of_times_without_images(tmp_path, rows, length_s, said):
+    labels = read_labels(write(tmp_path, HEAD + rows + "\n"))
+    if said is LabelError:
+        with pytest.raises(LabelError, match=rf"labels of 'a': .* 0.0 to {length_s} s.*needed"):
+            check_sources(labels, {"a": length_s})
+    else:
+        (note,) = check_sources(labels, {"a": length_s}) or ("",)
+        assert said in note and bool(said) == bool(note)
 
 
 def test_labels_of_other_kinds_of_question(tmp_path):

@@ -261,8 +261,8 @@ def bag_of_two_clocks(path, *, image_ns: int, truth_ns: int, log_ns: int, images
 
 def test_truth_and_images_on_different_clocks(tmp_path):
     bag = bag_of_two_clocks(tmp_path / "a", image_ns=UPTIME_NS, truth_ns=START_NS, log_ns=START_NS)
-    with pytest.raises(TruthError, match=r"images of /image are from 500.0 to 501.9 s \(header .*"
-                                         r"about 1700000000.0 .* different clocks; --stamps arri"):
+    with pytest.raises(TruthError, match=r"/image \(header stamps\): the truth is about 17000000"
+                                         r"00.0 .*from 500.0 to 502.0 s.*clocks; --stamps arr"):
         with open_recording(bag, None, BOOK):
             pass
     with open_recording(bag, None, BOOK, stamps="arrival") as recording:
@@ -282,12 +282,62 @@ def test_truth_and_images_on_different_clocks(tmp_path):
             pass
 
 
-@pytest.mark.parametrize("offset_s", [-1.5, 1.5])
+@pytest.mark.parametrize("offset_s", [-0.5, 0.5])
 def test_truth_that_begins_earlier_or_later_is_about_the_same_time(tmp_path, offset_s):
     bag = bag_of_two_clocks(tmp_path / "a", image_ns=START_NS, log_ns=START_NS,
                             truth_ns=START_NS + round(offset_s * NS))
     with open_recording(bag, None, BOOK) as recording:
         assert len(list(recording.frames())) == 16
+        assert "75% of the truth counts" in recording.note
+
+
+@pytest.mark.parametrize("offset_s", [-1.5, 1.5])
+def test_truth_mostly_beside_the_images_is_refused(tmp_path, offset_s):
+    bag = bag_of_two_clocks(tmp_path / "a", image_ns=START_NS, log_ns=START_NS,
+                            truth_ns=START_NS + round(offset_s * NS))
+    begin_s = 1700000000.0 + offset_s
+    with pytest.raises(TruthError, match=rf"truth is about {begin_s} to {begin_s + 2}.* images are "
+                                         r"from 1700000000.0 to 1700000002.0 .*25% of the shorter"):
+        with open_recording(bag, None, BOOK):
+            pass
+
+
+SHARES = [
+    ("{start_s: 0, end_s: 4, facts: {person: yes}}", ""),
+    ("{start_s: 1, end_s: 1.2, facts: {person: yes}}", ""),  # little is told, all within
+    ("{start_s: 0, end_s: 40, facts: {person: yes}}", "10% of the truth counts"),  # a part played
+    ("{start_s: 3, end_s: 5, facts: {person: yes}}", "50% of the truth counts"),
+    ("{start_s: 3.1, end_s: 5, facts: {person: yes}}", TruthError),
+    ("{start_s: 40, end_s: 50, facts: {person: yes}}", TruthError),
+    ("{start_s: 0, end_s: 4, facts: {person: yes}}\n- {start_s: 9, end_s: 9.01, facts: "
+     "{activity: idle}}", "nothing within is about activity"),
+]
+
+
+@pytest.mark.parametrize(("segments", "said"), SHARES)
+def test_a_file_of_truth_about_another_time(tmp_path, segments, said):
+    bag = make_bag(tmp_path / "bag", 32)
+    path = tmp_path / "truth.yaml"
+    path.write_text(f"segments:\n- {segments}\n")
+    if said is TruthError:
+        with pytest.raises(TruthError, match="images are from 0.0 to 4.0 s.* since the first ima"):
+            with open_recording(bag, str(path), BOOK):
+                pass
+        return
+    with open_recording(bag, str(path), BOOK) as recording:
+        assert said in recording.note and bool(said) == bool(recording.note)
+
+
+def test_the_time_of_a_bag_is_read_from_its_ends(tmp_path, monkeypatch):
+    """Of 64 images at most the first chunk and the last are read."""
+    bag = make_bag(tmp_path / "bag", 64, fps=8.0)
+    with Bag(bag) as opened:
+        decoded = []
+        monkeypatch.setattr(opened, "decode", lambda raw, number, decode=opened.decode: (
+            decoded.append(number), decode(raw, number))[1])
+        for stamps in ("header", "arrival"):
+            assert opened.extent(stamps=stamps) == (START_NS, START_NS + 8 * NS)
+        assert decoded == [1, 64, 1, 64]
 
 
 def test_a_video_with_a_file_of_truth(tmp_path):

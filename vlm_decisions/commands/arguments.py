@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from typing import Any, NoReturn
 
+from ..files.listing import nearest
 from ..reuse import REUSE_MODES, REUSE_RANGES, ReuseSettings
 
 Commands = Any  # what `ArgumentParser.add_subparsers` returns; argparse has no public name for it
@@ -195,5 +195,5 @@ def within(kind: type, low: float, high: float) -> Callable[[str], Any]:
 
 
 def _meant(name: str, there: Sequence[str]) -> str:
-    near = get_close_matches(name, there, 1, 0.6)
-    return f", did you mean {near[0]}?" if near else ""
+    near = nearest(name, there)
+    return f", did you mean {near}?" if near else ""

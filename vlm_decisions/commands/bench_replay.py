@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,8 @@ def run(options: argparse.Namespace) -> int:
                         limit_s=options.limit, value_range=options.image_range) as recording:
         from ..engine.engine import Engine
 
+        if recording.note:
+            print(f"warning: {recording.note}", file=sys.stderr, flush=True)
         if options.truth and not options.truth.startswith("/"):
             warn_of_scope(options.model)  # else it is the simulated desk, recorded with its truth
         engine = Engine.load(options.model)

@@ -78,14 +78,14 @@ def known_of(options: argparse.Namespace, recordings: list[Any]) -> list[Any]:
     Raises LabelError.
     """
     from ..learn.predictions import labelled, simulated_desks
-    from ..sources.labels import check_sources, read_labels
+    from ..learn.recordings import check_labels
+    from ..sources.labels import read_labels
 
     if not recordings:
         refuse_labels(options)
         return simulated_desks(options.clips)
     labels = read_labels(options.labels)
-    check_sources(labels, [one.name for one in recordings],
-                  skip_unlabelled=options.skip_unlabelled)
+    check_labels(labels, recordings, skip_unlabelled=options.skip_unlabelled)
     return labelled(recordings, labels)
 
 

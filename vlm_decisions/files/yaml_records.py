@@ -6,13 +6,14 @@ that it would change are refused here, with the line and the advice to quote the
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
+
+from .listing import nearest
 
 #: The advice at the end of each error about a text that YAML changes.
 QUOTE = "quote the text"
@@ -108,8 +109,8 @@ def read_sections(
 
 def unknown_key(name: Any, known: Sequence[str]) -> str:
     """Return the message about an unknown key, with the nearest known one."""
-    near = difflib.get_close_matches(str(name), known, n=1)
-    hint = f", did you mean '{near[0]}'?" if near else f" (known: {', '.join(known)})"
+    near = nearest(name, known)
+    hint = f", did you mean '{near}'?" if near else f" (known: {', '.join(known)})"
     return f"unknown key '{name}'{hint}"
 
 

@@ -30,10 +30,11 @@ import numpy as np
 
 from ..decision import YES
 from ..files.atomic import write_text
+from ..files.listing import listed
 from ..kinds import kind_of
 from ..questions import Question, QuestionBook
 from ..runtime.heads import Head, answering_head
-from ..sources.labels import LabelError, check_sources, questions_of, read_labels
+from ..sources.labels import LabelError, questions_of, read_labels
 from ..sources.truth import Truth
 from .fit_distribution import fit_distribution
 from .fit_yes_no import fit_question
@@ -48,7 +49,7 @@ from .predictions import (
     simulated_desks,
 )
 from .question_file import rewrite
-from .recordings import Recording
+from .recordings import Recording, check_labels
 from .thresholds import Costs
 
 
@@ -197,13 +198,13 @@ def _known(book: QuestionBook, recordings: Sequence[Recording], labels_file: Pat
         raise CalibrationError(f"{labels_file} labels recordings: give them with --videos, --dir "
                                "or --bag")
     labels = read_labels(labels_file, book)
-    check_sources(labels, [r.name for r in recordings], skip_unlabelled=skip_unlabelled)
+    check_labels(labels, recordings, skip_unlabelled=skip_unlabelled)
     named = questions_of(labels)
     for name in named:
         line = min(span.line for truth in labels.values() for span in truth.spans.get(name, ()))
         if name not in book:
             raise LabelError(f"{labels_file}:{line}: there is no question {name!r} in the file; "
-                             f"it has: {', '.join(q.id for q in book)}")
+                             f"it has: {listed(q.id for q in book)}")
     fit = [q for q in able if q.id in named]
     if not fit:
         raise CalibrationError(f"{labels_file} labels none of the questions to calibrate")

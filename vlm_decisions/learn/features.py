@@ -174,7 +174,7 @@ class Bar:
     def finish(self, recording: Recording) -> None:
         """Show that a recording is done."""
         if self._by_time:
-            self._bar.update(round(max(0.0, (recording.duration_s or 0.0) - self._at), 3))
+            self._bar.update(round(max(0.0, recording.duration_s - self._at), 3))
         else:
             self._bar.update(1)
         self._at = 0.0
@@ -186,7 +186,7 @@ def progress(recordings: Iterable[Recording], name: str) -> Iterator[Bar]:
     from tqdm import tqdm
 
     lengths = [recording.duration_s for recording in recordings]
-    by_time = bool(lengths) and None not in lengths and sum(lengths) > 0
+    by_time = sum(lengths) > 0
     total = round(sum(lengths), 1) if by_time else len(lengths)
     form = "{l_bar}{bar}| {n:.0f}/{total:.0f} {unit} [{elapsed}<{remaining}]"
     with tqdm(total=total, desc=name, unit="s" if by_time else "recordings", bar_format=form,

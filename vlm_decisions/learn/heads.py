@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from ..runtime.heads import FEATURE_PATH, Head, HeadError, language_of, write_head
-from ..sources.labels import LabelError, Labels, check_sources, questions_of, read_labels
+from ..sources.labels import LabelError, Labels, questions_of, read_labels
 from .features import features_of
 from .probes import fit_probe, folds_of, probe_metrics
-from .recordings import Recording
+from .recordings import Recording, check_labels
 from .samples import Motion, Samples, motion_samples, presence_samples
 
 FOLDS = 4
@@ -136,7 +136,7 @@ def train_heads(model: str, out: Path, recordings: Sequence[Recording], labels_f
     motion = motion or Motion()
     labels = read_labels(labels_file)
     chosen = _chosen(labels, questions, motion, labels_file)
-    check_sources(labels, [r.name for r in recordings], skip_unlabelled=skip_unlabelled)
+    check_labels(labels, recordings, skip_unlabelled=skip_unlabelled)
     recordings = [r for r in recordings if r.name in labels
                   and any(name in labels[r.name].spans for name in chosen)]
     if engine is None:

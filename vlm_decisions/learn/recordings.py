@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..frames import FPS, Frame, Group, Sampler
+from ..frames import FPS, NS, Frame, Group, Sampler
+from ..sources.labels import Labels, check_sources
 from ..sources.pictures import FULL_RANGE, ImageError, read_picture
 from ..sources.recording import video_frames
 from ..sources.video import SourceError, VideoFile
@@ -27,14 +29,14 @@ class Recording:
         identity: changes when the content does.
         frames: opens it and yields its frames, stamps in nanoseconds since its beginning.
         still: whether it is one picture, without motion.
-        duration_s: as the file states it, for the progress bar; None if it does not.
+        duration_s: how long it is.
     """
 
     name: str
     identity: str
     frames: Callable[[], Iterator[Frame]]
     still: bool = False
-    duration_s: float | None = None
+    duration_s: float = 0.0
 
     def __post_init__(self) -> None:
         """Compose the letters of the name: some file systems decompose them."""
@@ -54,6 +56,14 @@ class Recording:
             group = sampler.push(frame)
             if group is not None:
                 yield group
+
+
+def check_labels(labels: Labels, recordings: Sequence[Recording], *,
+                 skip_unlabelled: bool = False) -> None:
+    """See `labels.check_sources`: raise LabelError, and warn on stderr of what is to be said."""
+    lengths = {one.name: one.duration_s for one in recordings}
+    for note in check_sources(labels, lengths, skip_unlabelled=skip_unlabelled):
+        print(f"warning: {note}", file=sys.stderr, flush=True)
 
 
 def find_recordings(videos: Sequence[Path] = (), folders: Sequence[Path] = (),
@@ -121,7 +131,7 @@ def _picture(path: Path, name: str, value_range: tuple[int, int]) -> Recording:
 
 
 def _video(path: Path, name: str) -> Recording:
-    duration_s = VideoFile(path).duration_s  # fails now, not after an hour of other recordings
+    duration_s = VideoFile(path).length_s()  # fails now, not after an hour of other recordings
     return Recording(name, _identity(path), lambda: video_frames(path, 0), duration_s=duration_s)
 
 
@@ -131,6 +141,7 @@ def _bag(path: Path, topic: str | None, stamps: str,
 
     with Bag(path) as bag:
         chosen = bag.image_topic(topic).name  # fails now, not after an hour of other recordings
+        begin_ns, end_ns = bag.extent(chosen, stamps=stamps)
 
     def frames() -> Iterator[Frame]:
         first_ns = None
@@ -139,7 +150,7 @@ def _bag(path: Path, topic: str | None, stamps: str,
             yield Frame(frame.image, frame.stamp_ns - first_ns, frame.frame_id)
 
     identity = f"{_identity(path)} {chosen} {stamps}{_named(value_range)}"
-    return Recording(path.name, identity, frames)
+    return Recording(path.name, identity, frames, duration_s=(end_ns - begin_ns) / NS)
 
 
 def _named(value_range: tuple[int, int]) -> str:

@@ -26,6 +26,7 @@ from rclpy.time import Time
 from vlm_decisions.action import WaitFor
 from vlm_decisions.conditions import ConditionError, parse_condition
 from vlm_decisions.decision import label_name, probability
+from vlm_decisions.files.listing import listed, there_are
 from vlm_decisions.kinds import KindError, kind_of, plain_kind
 from vlm_decisions.msg import Decision, QuestionArray
 from vlm_decisions.questions import Question
@@ -69,14 +70,14 @@ class Newest:
         """See whose answers count; `told`: the node's questions and views."""
         views = [view.name for view in told.views]
         if self._view:
-            known = ", ".join(filter(None, views)) or "one, without a name"
+            known = there_are(filter(None, views), self._view, "one, without a name")
             self._trouble = "" if self._view in views else (
-                f"there is no view '{self._view}' (there are: {known})")
+                f"there is no view '{self._view}' ({known})")
             return
         placed = next((one.view for one in told.questions if one.id == self._question), "")
         of = views if placed in ("", ALL) else [placed]
         self._trouble = "" if len(of) < 2 else (
-            f"it is answered of several views, name one: {', '.join(of)}")
+            f"it is answered of several views, name one: {listed(of)}")
         if len(of) == 1 and of[0]:
             self._view = of[0]
             self._subscribe(f"/{self._view}")
@@ -292,7 +293,7 @@ class AskOnce(py_trees.behaviour.Behaviour):
             self.feedback_message = response.message if response else "the call failed"
             return Status.FAILURE
         if len(response.decisions) > 1:
-            views = ", ".join(one.view for one in response.decisions)
+            views = listed(one.view for one in response.decisions)
             self.feedback_message = f"it was answered of several views, name one: {views}"
             return Status.FAILURE
         self.decision = response.decision

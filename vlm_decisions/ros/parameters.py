@@ -8,7 +8,6 @@ before any is applied.
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -23,6 +22,7 @@ from rcl_interfaces.msg import (
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 
+from ..files.listing import nearest
 from ..frames import MODES
 from ..learn.corrections import MAX_CORRECTIONS
 from ..questions import Question, QuestionError
@@ -303,9 +303,9 @@ def unknown_overrides(node: Node, names: Iterable[str]) -> list[str]:
             messages.append(f"'{name}' is not taken: quality of service is fixed here, but for "
                             "the images' reliability (the parameter reliability)")
             continue
-        near = difflib.get_close_matches(name, known, 1)
+        near = nearest(name, known)
         messages.append(f"unknown parameter '{name}'"
-                        + (f", did you mean '{near[0]}'?" if near else ""))
+                        + (f", did you mean '{near}'?" if near else ""))
     return messages
 
 

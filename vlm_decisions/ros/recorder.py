@@ -12,6 +12,7 @@ from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.qos import QoSDurabilityPolicy
 
+from ..files.listing import listed, there_are
 from ..sources.bag_files import BagError
 from ..sources.bag_writer import BagWriter, types
 from .convert import message_class
@@ -72,8 +73,8 @@ class Recorder(Node):
                 break
             if time.monotonic() > end_s:
                 published = sorted(name for name in there if self.count_publishers(name))
-                raise BagError(f"nobody publishes {', '.join(missing)} (waited {timeout_s:g} s); "
-                               f"there are: {', '.join(published)}")
+                raise BagError(f"nobody publishes {listed(missing)} (waited {timeout_s:g} s); "
+                               f"{there_are(published, missing[0])}")
             time.sleep(0.1)
         several = [topic for topic in wanted if len(there[topic]) > 1]
         if several:

@@ -16,6 +16,7 @@ from rclpy.node import Node
 from ..decision import Decision
 from ..events import EventBook
 from ..files import resources
+from ..files.listing import there_are
 from ..frames import NS
 from ..learn.corrections import Correction, CorrectionError, CorrectionStore, Corrector, ModelId
 from ..learn.learner import Learner
@@ -191,7 +192,8 @@ class Session:
         for question in self.questions():
             if question.id == question_id:
                 return question
-        raise QuestionError(f"there is no question '{question_id}'", "id")
+        there = there_are((question.id for question in self.questions()), question_id)
+        raise QuestionError(f"there is no question '{question_id}' ({there})", "id")
 
     def add_question(self, question: Question, replace: bool) -> str:
         """Add a standing question. Raises QuestionError."""

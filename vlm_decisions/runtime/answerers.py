@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..decision import TIER_HEADS, TIER_VLM
+from ..files.listing import there_are
 from ..questions import Question, QuestionError
 from .engine_protocol import EngineLike
 from .heads import Head, HeadError, HeadQuery, answering_head, deciding_head, query_with
@@ -99,8 +100,7 @@ class Answerers:
 
     def _no_head(self, question: Question) -> str:
         wanted = f"'{question.head}'" if question.head else f"for question '{question.id}'"
-        known = ", ".join(
+        known = there_are((
             head.name if question.head else f"{head.name} for {head.question}"
-            for head in self._heads
-        )
-        return f"no head {wanted} is loaded for this model (there are: {known or 'none'})"
+            for head in self._heads), question.head or "")
+        return f"no head {wanted} is loaded for this model ({known})"

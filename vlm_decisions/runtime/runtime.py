@@ -19,6 +19,7 @@ from operator import methodcaller
 from typing import Any
 
 from ..decision import FAULT, NO_IMAGE, OK, STALE, UNKNOWN, Decision
+from ..files.listing import listed, there_are
 from ..frames import Frame
 from ..kinds import in_view, question_of
 from ..questions import WINDOW, Question, QuestionBook, QuestionError
@@ -233,7 +234,7 @@ class Runtime:
         if camera is None and len(self._intakes) == 1:
             camera = next(iter(self._intakes))
         if camera not in self._intakes:
-            there = ", ".join(sorted(topic or "the node's own" for topic, _ in self._intakes))
+            there = listed(sorted(topic or "the node's own" for topic, _ in self._intakes))
             raise ViewError(f"no view is of the camera {camera} (there are views of: {there})")
         intake = self._intakes[camera]
         return intake, self._seen_by(intake)
@@ -432,9 +433,9 @@ class Runtime:
         with self._lock:
             view = self._named(view_name)
             if view is None or question_id not in view.learned:
-                there = ", ".join(address(*one.key) for one in self.learned())
-                raise LearnedError(f"nothing was learned of '{address(view_name, question_id)}' "
-                                   f"(there is: {there or 'nothing'})")
+                wanted = address(view_name, question_id)
+                there = there_are((address(*one.key) for one in self.learned()), wanted)
+                raise LearnedError(f"nothing was learned of '{wanted}' ({there})")
             return self._unlearn(view, question_id)
 
     def learned(self) -> list[Learned]:
@@ -457,7 +458,7 @@ class Runtime:
         QuestionError where there are several views and the question names none: see `ask_each`.
         """
         if len(self._asked_of(question)) > 1:
-            names = ", ".join(view.name for view in self._views)
+            names = listed(view.name for view in self._views)
             raise QuestionError(f"question '{question.id}': name the view to ask: {names}", "view")
         return self.ask_each(question, timeout_s)[0]
 

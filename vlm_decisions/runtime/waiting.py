@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ..conditions import Condition, ConditionError, parse_condition
 from ..decision import UNKNOWN, Decision, probability
+from ..files.listing import there_are
 from ..frames import NS
 from ..kinds import in_view, label_of, question_of, view_of
 from ..questions import Question
@@ -118,8 +119,8 @@ class Wait:
         except ConditionError as error:
             raise WaitError(f"condition: {error}") from error
         if self._view and self._view not in views:
-            there = ", ".join(filter(None, views)) or "one, without a name"
-            raise WaitError(f"there is no view '{self._view}' (there are: {there})")
+            there = there_are(filter(None, views), self._view, "one, without a name")
+            raise WaitError(f"there is no view '{self._view}' ({there})")
         found = {}
         for name in map(_whole, self.condition.names):
             question_id, before = question_of(name), self.sources.get(name, ("", ""))[0]

@@ -14,6 +14,8 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
+from itertools import islice
+from operator import attrgetter
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -80,6 +82,12 @@ class StorageFile(Protocol):
 
     def messages(self, topics: Collection[str]) -> Iterator[Raw]:
         """Yield the messages of these topics, in the file's order. Raises BagError."""
+
+    def last(self, topic: str) -> Raw | None:
+        """Return the message of a topic that was recorded last, None where there is none.
+
+        It is found by the index. Without one the file is read. Raises BagError.
+        """
 
 
 def open_file(path: Path, *, partial: bool = False, shown: Path | None = None) -> StorageFile:
@@ -200,6 +208,19 @@ class McapFile:
                     name = channels[number].topic if number in channels else f"channel {number}"
                     check_count(self.path, name, declared, counts[number])
 
+    def last(self, topic: str) -> Raw | None:
+        """Return the newest message of a topic, from the last chunk that holds one."""
+        from mcap.reader import SeekingReader
+
+        with faults(self.path):
+            summary = self._summary()
+            if summary is None or not summary.chunk_indexes:
+                return _newest(self.messages([topic]))
+            with open(self._file, "rb") as file:
+                found = SeekingReader(file).iter_messages([topic], reverse=True)
+                return _newest(Raw(topic, message.log_time, message.data)
+                               for _, _, message in islice(found, 1))
+
     def _records(self) -> Iterator[Any]:
         """Yield schemas, channels and messages, in the file's order, chunks unpacked."""
         from mcap.data_stream import ReadDataStream
@@ -297,6 +318,18 @@ class SqliteFile:
             for connection, log_ns, data in reader.messages(wanted) if wanted else ():
                 yield Raw(connection.topic, log_ns, data)
 
+    def last(self, topic: str) -> Raw | None:
+        """Return the newest message of a topic."""
+        with self._open() as reader:
+            ((newest_ns,),) = reader.dbconn.execute(
+                "SELECT max(timestamp) FROM messages JOIN topics ON topic_id = topics.id "
+                "WHERE name = ?", (topic,))
+            wanted = [c for c in reader.connections if c.topic == topic]
+            if newest_ns is None:
+                return None
+            return _newest(Raw(topic, log_ns, data)
+                           for _, log_ns, data in reader.messages(wanted, start=newest_ns))
+
     @contextmanager
     def _open(self) -> Iterator[Any]:
         from rosbags.rosbag2.storage_sqlite3 import Sqlite3Reader
@@ -339,6 +372,17 @@ class Ros1File:
                 declared = sum(c.msgcount for c in wanted if c.topic == topic)
                 check_count(self.path, topic, declared, counts[topic])
 
+    def last(self, topic: str) -> Raw | None:
+        """Return the newest message of a topic."""
+        with self._open() as reader:
+            wanted = [c for c in reader.connections if c.topic == topic]
+            newest_ns = max((entry.time for c in wanted for entry in reader.indexes[c.id][-1:]),
+                            default=None)
+            if newest_ns is None:
+                return None
+            return _newest(Raw(topic, log_ns, bytes(data))
+                           for _, log_ns, data in reader.messages(wanted, start=newest_ns))
+
     @contextmanager
     def _open(self) -> Iterator[Any]:
         from rosbags.rosbag1 import Reader
@@ -348,6 +392,10 @@ class Ros1File:
                 raise BagError(f"{self.path}: a ROS 1 bag whose name does not end in .bag")
             with Reader(self._file) as reader:
                 yield reader
+
+
+def _newest(messages: Iterator[Raw]) -> Raw | None:
+    return max(messages, key=attrgetter("log_ns"), default=None)
 
 
 def check_count(path: Path, what: str, declared: int, read: int) -> None:

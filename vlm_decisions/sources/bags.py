@@ -14,15 +14,15 @@ import re
 import tempfile
 from collections import Counter
 from collections.abc import Collection, Iterator
-from difflib import get_close_matches
 from functools import lru_cache
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from ..files.listing import listed, nearest
 from ..frames import Frame
-from ..listing import listed
 from .bag_files import (
     ZSTD,
     BagError,
@@ -125,8 +125,8 @@ class Bag:
         for topic in self.topics:
             if topic.name == name:
                 return topic
-        near = get_close_matches(name, [topic.name for topic in self.topics], 1)
-        meant = f" (did you mean {near[0]}?)" if near else ""
+        near = nearest(name, [topic.name for topic in self.topics])
+        meant = f" (did you mean {near}?)" if near else ""
         raise BagError(f"{self.path}: there is no topic {name}{meant}; there are: {self._listed()}")
 
     def image_topic(self, name: str | None = None) -> Topic:
@@ -190,16 +190,33 @@ class Bag:
         for _, _, stamp_ns in self._stamped(self.image_topic(topic), stamps):
             yield stamp_ns
 
+    def extent(self, topic: str | None = None, *, stamps: str = "header") -> tuple[int, int]:
+        """Return when the images begin and end, in nanoseconds, from the first and last alone.
+
+        An image lasts until the next one would come. Files without an index are read to their end.
+        See images.
+        """
+        chosen = self.image_topic(topic)
+        first_ns = next(self.stamps(chosen.name, stamps=stamps))
+        found = [raw for file in self._files if (raw := file.last(chosen.name)) is not None]
+        last = max(found, key=attrgetter("log_ns"))
+        last_ns = max(first_ns, self._stamp_of(last, self.decode(last, chosen.count or 1), stamps))
+        between = (chosen.count or 1) - 1
+        return first_ns, last_ns + ((last_ns - first_ns) // between if between else 1)
+
+    @staticmethod
+    def _stamp_of(raw: Raw, msg: Any, stamps: str) -> int:
+        """Return when an image was taken: of its header 0 where that has no stamp."""
+        stamp, _ = head_of(msg)
+        return raw.log_ns if stamps == "arrival" else stamp.sec * 1_000_000_000 + stamp.nanosec
+
     def _stamped(self, topic: Topic, stamps: str) -> Iterator[tuple[Raw, Any, int]]:
         """Yield the messages of a topic of images, as stored and with their fields and times."""
         number = 0
         for number, raw in enumerate(self.messages([topic.name]), 1):  # noqa: B007
             msg = self.decode(raw, number)
-            stamp, _ = head_of(msg)
-            stamp_ns = stamp.sec * 1_000_000_000 + stamp.nanosec
-            if stamps == "arrival":
-                stamp_ns = raw.log_ns
-            elif stamp_ns == 0:
+            stamp_ns = self._stamp_of(raw, msg, stamps)
+            if stamp_ns == 0 and stamps == "header":
                 raise BagError(f"{self.path}: image {number} of {topic.name} has no stamp in its "
                                "header; its time of recording can be taken (stamps: arrival)")
             yield raw, msg, stamp_ns

@@ -16,18 +16,17 @@ ignored.
 from __future__ import annotations
 
 import csv
-import difflib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from ..decision import NO, YES
+from ..files.listing import listed, there_are
 from ..frames import NS
 from ..kinds import KindError, kind_of
-from ..listing import listed
 from ..questions import Question, QuestionError, check_id
 from ..texts import comparable, is_visible, normal
-from .truth import OPEN_NS, Span, Truth, TruthError
+from .truth import OPEN_NS, RELATIVE, Span, Truth, TruthError, check_times
 
 COLUMNS = ("source", "start_s", "end_s", "question", "label")
 OPTIONAL = ("clip",)
@@ -84,29 +83,39 @@ def questions_of(labels: Labels) -> list[str]:
     return sorted(first, key=first.__getitem__)
 
 
-def check_sources(labels: Labels, names: Sequence[str], *,
-                  skip_unlabelled: bool = False) -> None:
+def check_sources(labels: Labels, lengths: Mapping[str, float], *,
+                  skip_unlabelled: bool = False) -> list[str]:
     """Check that labels and recordings belong together.
 
     Args:
         labels: by recording.
-        names: of the recordings.
+        lengths: of the recordings by name, in seconds; 0 of a picture.
         skip_unlabelled: allow recordings without labels.
 
+    Returns:
+        What to say of recordings whose labels are partly about times at which they have no images.
+
     Raises:
-        LabelError: a label of an unknown recording, or a recording without labels.
+        LabelError: a label of an unknown recording, a recording without labels, or labels mostly of
+            times at which it has no images.
     """
+    names = tuple(lengths)
     absent = sorted(set(labels) - set(names))
     if absent:
         line = min(span.line for own in labels[absent[0]].spans.values() for span in own)
-        near = difflib.get_close_matches(absent[0], names, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are: {listed(sorted(names), 5)}"
+        hint = there_are(sorted(names), absent[0])
         raise LabelError(f"line {line}: no recording is called {absent[0]!r} ({len(absent)} such "
                          f"names); {hint}")
     silent = sorted(set(names) - set(labels))
     if silent and not skip_unlabelled:
         raise LabelError(f"no label names {listed(silent, 5)}: label them, remove them, or use "
                          "--skip-unlabelled")
+    try:
+        notes = [check_times(truth, 0, round(lengths[name] * NS), f"labels of {name!r}", RELATIVE)
+                 for name, truth in labels.items()]
+    except TruthError as error:
+        raise LabelError(str(error)) from error
+    return [note for note in notes if note]
 
 
 def _check_columns(where: str, columns: Sequence[str]) -> None:

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import av
 import numpy as np
 
+from ..files.listing import there_are
 from .bitstream import BitstreamError
 from .packets import CODECS, Continuity
 from .video import SourceError, codec_of, reason, rgb_of
@@ -253,8 +254,8 @@ class Webcam:
         self.name = f"camera {index}"
         there = sorted(Path("/dev").glob("video*")) if sys.platform == "linux" else []
         if sys.platform == "linux" and Path(f"/dev/video{index}") not in there:
-            listed = ", ".join(path.name.removeprefix("video") for path in there) or "none"
-            raise SourceError(f"there is no camera {index} on this machine (there are: {listed}); "
+            known = there_are(path.name.removeprefix("video") for path in there)
+            raise SourceError(f"there is no camera {index} on this machine ({known}); "
                               "--source FILE plays a video file")
         level = cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
         try:

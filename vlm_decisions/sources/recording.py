@@ -12,7 +12,7 @@ from ..questions import Question
 from .bag_files import BagError, file_kind
 from .bags import Bag
 from .pictures import FULL_RANGE
-from .truth import Truth, TruthError, read_truth, truth_of_bag
+from .truth import RELATIVE, Truth, TruthError, check_times, read_truth, truth_of_bag
 from .video import SourceError, VideoFile
 
 #: Stamp of a video's first frame: frame time must not be 0, which means "no evidence".
@@ -21,12 +21,16 @@ VIDEO_FIRST_NS = 1_000 * NS
 
 @dataclass(frozen=True)
 class ReplaySource:
-    """A source with its truth; `frames` opens it anew each time."""
+    """A source with its truth; `frames` opens it anew each time.
+
+    `note`: what to say where a part of the truth is not about the images.
+    """
 
     name: str
     truth: Truth
     frames: Callable[[], Iterator[Frame]]
     topic: str = ""
+    note: str = ""
 
 
 def is_bag(path: str | Path) -> bool:
@@ -59,47 +63,48 @@ def open_recording(
     if not is_bag(path):
         if truth is None:
             raise TruthError(f"{path}: a video tells no truth by itself: give a file of truth")
-        VideoFile(path)
+        length_ns = round(VideoFile(path).length_s() * NS)
         facts = read_truth(truth, VIDEO_FIRST_NS)
+        note = check_times(facts.shifted(-VIDEO_FIRST_NS), 0, length_ns, truth, RELATIVE)
         yield _limited(path.name, facts.check(asked, ignore_unknown=ignore_unknown),
-                       lambda: video_frames(path), limit_s, "")
+                       lambda: video_frames(path), limit_s, "", note)
         return
     with Bag(path) as bag:
         chosen = bag.image_topic(topic).name
         if truth is not None and Path(truth).is_file():
-            first = next(bag.images(chosen, stamps=stamps))
-            facts = read_truth(truth, first.stamp_ns)
+            first_ns, end_ns = bag.extent(chosen, stamps=stamps)
+            facts = read_truth(truth, first_ns)
+            note = check_times(facts.shifted(-first_ns), 0, end_ns - first_ns, truth, RELATIVE)
         else:
             if truth is not None and not truth.startswith("/"):
                 raise TruthError(f"{truth}: there is no such file; a topic of the bag begins "
                                  "with /")
             facts = truth_of_bag(bag, truth)
-            _check_clocks(bag, chosen, stamps, facts)
+            note = _check_clocks(bag, chosen, stamps, facts)
         yield _limited(path.name or str(path),
                        facts.check(asked, ignore_unknown=ignore_unknown),
                        lambda: bag.images(chosen, stamps=stamps, value_range=value_range),
-                       limit_s, chosen)
+                       limit_s, chosen, note)
 
 
-def _check_clocks(bag: Bag, topic: str, stamps: str, truth: Truth) -> None:
-    """Raise TruthError if no image lies in the time that the truth is about."""
-    begin_ns, end_ns = truth.start_ns, truth.end_ns
+def _check_clocks(bag: Bag, topic: str, stamps: str, truth: Truth) -> str:
+    """See `check_times`; where they do not belong together, find out whose clock the truth has."""
+    def checked(stamps: str, hint: str) -> str:
+        return check_times(truth, *bag.extent(topic, stamps=stamps),
+                           f"{bag.path}: {topic} ({stamps} stamps)", hint)
 
-    def told(stamps: str) -> bool:
-        first_ns = next(bag.stamps(topic, stamps=stamps))
-        return first_ns < end_ns and (
-            first_ns >= begin_ns or max(bag.stamps(topic, stamps=stamps)) >= begin_ns)
-
-    if told(stamps):
-        return
-    times = list(bag.stamps(topic, stamps=stamps))
     other = "arrival" if stamps == "header" else "header"
-    hint = (f"--stamps {other} puts them on one" if told(other) else
-            "give the truth as a file of segments, in seconds since the first image")
-    raise TruthError(
-        f"{bag.path}: the images of {topic} are from {min(times) / NS:.1f} to "
-        f"{max(times) / NS:.1f} s ({stamps} stamps), the truth is about {begin_ns / NS:.1f} to "
-        f"{end_ns / NS:.1f} s: they are on different clocks; {hint}")
+    hint = "give the truth as a file of segments, in seconds since the first image"
+    try:
+        return checked(stamps, "")
+    except TruthError:
+        try:
+            checked(other, "")
+        except (TruthError, BagError):
+            pass
+        else:
+            hint = f"--stamps {other} puts them on one"
+    return checked(stamps, f"they are on different clocks; {hint}")
 
 
 def video_frames(path: str | Path, first_ns: int = VIDEO_FIRST_NS) -> Iterator[Frame]:
@@ -116,9 +121,9 @@ def video_frames(path: str | Path, first_ns: int = VIDEO_FIRST_NS) -> Iterator[F
 
 
 def _limited(name: str, truth: Truth, frames: Callable[[], Iterator[Frame]],
-             limit_s: float | None, topic: str) -> ReplaySource:
+             limit_s: float | None, topic: str, note: str) -> ReplaySource:
     if limit_s is None:
-        return ReplaySource(name, truth, frames, topic)
+        return ReplaySource(name, truth, frames, topic, note)
     kept = truth.until(truth.start_ns + round(limit_s * NS))
 
     def cut() -> Iterator[Frame]:
@@ -127,4 +132,4 @@ def _limited(name: str, truth: Truth, frames: Callable[[], Iterator[Frame]],
                 return
             yield frame
 
-    return ReplaySource(name, kept, cut, topic)
+    return ReplaySource(name, kept, cut, topic, note)

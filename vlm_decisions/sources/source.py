@@ -8,6 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
+from ..files.listing import there_are
 from ..frames import NS
 from .bags import Bag
 from .live import is_url, open_stream, open_webcam
@@ -104,8 +105,8 @@ def open_sources(
         if not equals or image not in wanted:
             named_so = equals and not is_url(text) and not Path(text).exists()
             if named_so and len(given) > 1:
-                raise SourceError(f"--source {text}: no view is of the image {image} (there are: "
-                                  f"{', '.join(wanted)})")
+                raise SourceError(f"--source {text}: no view is of the image {image} "
+                                  f"({there_are(wanted, image)})")
             image, source = "", text
         if image in named:
             raise SourceError(f"--source {text}: {image or 'a source without a name'} is there "

@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..decision import label_name
+from ..files.listing import listed
 from ..files.yaml_records import Record, Shape, YamlRecordError, read_sections
 from ..frames import NS
 from ..kinds import KindError, joined, kind_of
-from ..listing import listed
 from ..questions import Question
 from ..texts import normal
 
@@ -41,6 +41,14 @@ MAX_BYTES = 20_000_000
 
 #: Truth that is given for an image is valid until the next image, but at most for so long.
 MAX_HOLD_NS = NS // 2
+
+#: Truth and images belong together if they have so much of the shorter of the two in common.
+LEAST_OVERLAP = 0.5
+#: Truth counts as told of the images alone from this share within their time.
+WHOLE = 0.98
+
+#: What may be wrong with a file of truth that is about another time.
+RELATIVE = "times in a file are seconds since the first image"
 
 #: End of a span that lasts until the recording ends.
 OPEN_NS = 1 << 62
@@ -139,12 +147,16 @@ class Truth:
     @property
     def duration_s(self) -> float:
         """Seconds for which the answer to a question is known."""
-        total, until = 0, self.start_ns
-        for start, end in sorted((span.start_ns, span.end_ns)
+        return self.known_ns(self.start_ns, self.end_ns) / NS
+
+    def known_ns(self, begin_ns: int, end_ns: int) -> int:
+        """Return for how long in [begin_ns, end_ns) the answer to any question is known."""
+        total, until = 0, begin_ns
+        for start, end in sorted((span.start_ns, min(span.end_ns, end_ns))
                                  for own in self.spans.values() for span in own):
             total += max(0, end - max(start, until))
             until = max(until, end)
-        return total / NS
+        return total
 
     def at(self, question_id: str, t_ns: int) -> Span | None:
         """Return the span of a question at `t_ns`, or None if the answer is not known there."""
@@ -201,6 +213,12 @@ class Truth:
                 found.append(span)
         return found
 
+    def shifted(self, by_ns: int) -> Truth:
+        """Return the same about a recording that begins `by_ns` later."""
+        return Truth({name: [replace(span, start_ns=span.start_ns + by_ns,
+                                     end_ns=span.end_ns + by_ns) for span in own]
+                      for name, own in self.spans.items()}, self.start_ns + by_ns)
+
     def until(self, end_ns: int) -> Truth:
         """Return the scenes that end by `end_ns`. Raises TruthError if there is none."""
         late = {span.scene for own in self.spans.values() for span in own if span.end_ns > end_ns}
@@ -235,6 +253,42 @@ class Truth:
             if name in asked:
                 kept[name] = [replace(span, answer=_canonical(asked[name], span)) for span in own]
         return Truth(kept, self.start_ns)
+
+
+def check_times(truth: Truth, begin_ns: int, end_ns: int, what: str, hint: str) -> str:
+    """Compare the times of truth and images; return what to say of truth beside the images.
+
+    Args:
+        truth: spans that last until the recording ends do so at its end.
+        begin_ns: of the recording, as the truth counts time.
+        end_ns: of the recording.
+        what: the recording, for messages.
+        hint: what may be wrong where they do not belong together.
+
+    Returns:
+        Empty where all of the truth is about the images.
+
+    Raises:
+        TruthError: less than LEAST_OVERLAP of the shorter of the two lies within the other.
+    """
+    end_ns = max(end_ns, begin_ns + 1)  # a picture is a moment
+    first_ns = min(span.start_ns for own in truth.spans.values() for span in own)
+    last_ns = max(first_ns, end_ns if truth.end_ns == OPEN_NS else truth.end_ns)
+    told_ns = truth.known_ns(first_ns, last_ns)
+    common_ns = truth.known_ns(begin_ns, end_ns)
+    times = (f"the truth is about {first_ns / NS:.1f} to {last_ns / NS:.1f} s, the images are from "
+             f"{begin_ns / NS:.1f} to {end_ns / NS:.1f} s")
+    shorter_ns = min(told_ns, end_ns - begin_ns)
+    if common_ns < LEAST_OVERLAP * shorter_ns or not common_ns:
+        share = common_ns / shorter_ns if shorter_ns > 0 else 0.0
+        raise TruthError(f"{what}: {times}: they have {share:.0%} of the shorter in common, at "
+                         f"least {LEAST_OVERLAP:.0%} are needed; {hint}")
+    beside = [name for name, own in truth.spans.items()
+              if not any(span.start_ns < end_ns and span.end_ns > begin_ns for span in own)]
+    only = f"; nothing within is about {listed(beside)}" if beside else ""
+    if common_ns < WHOLE * told_ns or only:
+        return f"{what}: {times}: {common_ns / told_ns:.0%} of the truth counts{only}"
+    return ""
 
 
 def truth_of_labels(question: Question, truth: Truth) -> Truth:

@@ -109,6 +109,14 @@ class VideoFile:
             return float(self._stream.duration * self._stream.time_base)
         return _clock(self._stream.metadata.get("DURATION", ""))  # Matroska's
 
+    def length_s(self) -> float:
+        """Return its seconds: as it states, else by the packets that are in it, undecoded."""
+        if self.duration_s:
+            return self.duration_s
+        with _opened(self._path) as container:
+            packets = container.demux(_video_of(container, self._path))
+            return sum(packet.size > 0 for packet in packets) * self._period_s
+
     @property
     def shortfall(self) -> str:
         """After the end: what of the file could not be read; empty otherwise."""

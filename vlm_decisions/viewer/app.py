@@ -39,7 +39,7 @@ from starlette.websockets import WebSocket
 from .. import __version__
 from ..files import resources
 from ..kinds import MAX_OPTIONS
-from ..questions import MAX_ID, MAX_OPTION, MAX_TEXT, QuestionError
+from ..questions import MAX_ID, MAX_OPTION, MAX_TEXT, Question, QuestionError
 from ..runtime.system import finite
 from ..views import ViewError
 from .board import Board
@@ -172,31 +172,30 @@ class ViewerApp:
 
     # -- requests --------------------------------------------------------------------------------
 
+    def _question(self, request: Request) -> Question:
+        """Return the question that a request's path names. Raises QuestionError."""
+        name = request.path_params["id"]
+        question = self._board.question(name)
+        if question is None:
+            raise QuestionError(f"there is no question '{name[:MAX_ID]}'")
+        return question
+
     async def _add(self, request: Request) -> Response:
         question = new_question(await _body(request), self._board.ids())
         message = await self._act(self._source.add, question)
         return JSONResponse({"message": message, "id": question.id}, 201)
 
     async def _change(self, request: Request) -> Response:
-        question_id = request.path_params["id"]
-        question = self._board.question(question_id)
-        if question is None:
-            raise QuestionError(f"there is no question '{question_id[:MAX_ID]}'")
+        question = self._question(request)
         changes = changes_of(await _body(request), question)
         return JSONResponse({"message": await self._act(self._source.change, question, changes)})
 
     async def _remove(self, request: Request) -> Response:
-        name = request.path_params["id"]
-        question = self._board.question(name)
-        if question is None:
-            raise QuestionError(f"there is no question '{name[:MAX_ID]}'")
+        question = self._question(request)
         return JSONResponse({"message": await self._act(self._source.remove, question.id)})
 
     async def _correct(self, request: Request) -> Response:
-        name = request.path_params["id"]
-        question = self._board.question(name)
-        if question is None:
-            raise QuestionError(f"there is no question '{name[:MAX_ID]}'")
+        question, name = self._question(request), request.path_params["id"]
         answer, held_s = correction_of(await _body(request))
         said = await self._act(self._source.correct, question.id, name.rpartition("/")[0], answer,
                                *self._board.span(name, held_s))
@@ -207,10 +206,7 @@ class ViewerApp:
         return JSONResponse({"message": await self._act(self._source.add_view, view, of)}, 201)
 
     async def _undo_learning(self, request: Request) -> Response:
-        name = request.path_params["id"]
-        question = self._board.question(name)
-        if question is None:
-            raise QuestionError(f"there is no question '{name[:MAX_ID]}'")
+        question, name = self._question(request), request.path_params["id"]
         return JSONResponse({"message": await self._act(
             self._source.undo_learning, question.id, name.rpartition("/")[0])})
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ...files.listing import there_are
 from ...questions import WINDOW, Question, QuestionBook
 from ...runtime.engine_protocol import EngineLike
 from ...runtime.settings import RuntimeSettings
@@ -129,8 +130,8 @@ def chosen(names: str, recent: int = RECENT) -> list[Mode]:
     for name in dict.fromkeys(part.strip() for part in names.split(",") if part.strip()):
         if name not in modes:
             raise ReplayModeError(
-                f"there is no mode '{name}' (there are: {', '.join(modes)}, or all)")
+                f"there is no mode '{name}' ({there_are([*modes, 'all'], name)})")
         found.append(modes[name])
     if not found:
-        raise ReplayModeError(f"no mode is named (there are: {', '.join(modes)}, or all)")
+        raise ReplayModeError(f"no mode is named ({there_are([*modes, 'all'])})")
     return found

@@ -26,6 +26,7 @@ from ...engine.sliding import check_slides
 from ...engine.stream import Stream
 from ...engine.vision import VisionGroup
 from ...files.atomic import write_json
+from ...files.listing import there_are
 from ...frames import FPS, NS, Frame, Group
 from ...questions import Question
 from ...reuse import MEASURED, ReuseSettings
@@ -462,8 +463,8 @@ def study_reuse(
     modes = all_modes(settings)
     unknown = set(names or ()) - modes.keys() - {WINDOW_MODE}
     if unknown:
-        raise ValueError(f"there is no mode {', '.join(sorted(unknown))} (there are: "
-                         f"{', '.join((*modes, WINDOW_MODE))})")
+        raise ValueError(f"there is no mode {', '.join(sorted(unknown))} "
+                         f"({there_are((*modes, WINDOW_MODE), min(unknown))})")
     moved = None
     if not names or WINDOW_MODE in names:
         moved = move_windows(engine, seed, min(seconds, WINDOW_S))

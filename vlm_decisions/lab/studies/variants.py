@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import yaml
 
+from ...files.listing import there_are
 from ...files.yaml_records import syntax_error
 from ...frames import FPS, NS
 from ...learn.features import progress
@@ -86,7 +87,7 @@ def wordings(engine: Any, questions: Sequence[Question],
     by_id = {q.id: q for q in questions}
     for name in texts:
         if name not in by_id:
-            raise StudyError(f"there is no question '{name}' (there are: {', '.join(by_id)})")
+            raise StudyError(f"there is no question '{name}' ({there_are(by_id, name)})")
     variants = {q.id: [(text, q.options) for text in texts.get(q.id, ())]
                 + [(q.text, order) for order in _orders(q)] for q in questions}
     variants = {name: found for name, found in variants.items() if found}
