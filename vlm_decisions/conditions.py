@@ -13,9 +13,12 @@ refused.
 from __future__ import annotations
 
 import ast
+import keyword
 import math
 import operator
+import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
@@ -36,6 +39,12 @@ from .kinds import (
 from .texts import what_cannot_stand
 
 MAX_CONDITION = 500
+
+#: The words of conditions themselves: no question and no view can have such a name.
+WORDS = ("and", "or", "not", "in")
+#: Python's other words, which may be names here. Text in quotes is no word.
+_KEYWORDS = frozenset(keyword.kwlist) - {*WORDS}
+_TOKEN = re.compile(r""" "(?:[^"\\]|\\.)*" | '(?:[^'\\]|\\.)*' | \b[A-Za-z]\w*\b """, re.VERBOSE)
 
 _ORDERS: dict[type[ast.cmpop], Callable[[float, float], bool]] = {
     ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge}
@@ -89,8 +98,7 @@ class Condition:
         for name in self.names:
             if without_view(name) not in there:
                 raise ConditionError(_not_there(without_view(name), there, questions))
-            if view := view_of(name):
-                _check_view(view, questions.get(question_of(name)), question_of(name), views)
+            check_view(view_of(name), questions.get(question_of(name)), question_of(name), views)
         for name in self.bare:
             possible = there[without_view(name)]
             if possible != (YES, NO):
@@ -125,7 +133,7 @@ def parse_condition(text: str) -> Condition:
     if odd := what_cannot_stand(text):
         raise ConditionError(f"holds {odd}")
     try:
-        tree = ast.parse(text.strip(), mode="eval").body
+        tree = _parsed(text.strip())
         found = _Found([], [], [])
         _collect(tree, found)
     except SyntaxError as error:
@@ -135,6 +143,32 @@ def parse_condition(text: str) -> Condition:
             raise
         raise ConditionError("is nested too deeply or holds odd characters") from error
     return Condition(text.strip(), *map(tuple, found), tree)
+
+
+def _parsed(text: str) -> ast.expr:
+    """Parse a condition in which Python's keywords are names like others. Raises SyntaxError."""
+    ends: list[int] = []  # of what is put before each: a _, with which no id begins
+
+    def named(found: re.Match[str]) -> str:
+        if found[0] not in _KEYWORDS:
+            return found[0]
+        ends.append(found.start() + len(ends) + 1)
+        return f"_{found[0]}"
+
+    try:
+        tree = ast.parse(_TOKEN.sub(named, text), mode="eval").body
+    except SyntaxError as error:
+        with suppress(SyntaxError):
+            return ast.parse(text, mode="eval").body  # an expression of Python's: refused by name
+        if error.offset:
+            error.offset -= sum(end < error.offset for end in ends)
+        raise
+    for node in ast.walk(tree):
+        for field in ("id", "attr"):
+            name = getattr(node, field, "")
+            if name[1:] in _KEYWORDS and name.startswith("_"):
+                setattr(node, field, name[1:])
+    return tree
 
 
 class _Found(NamedTuple):
@@ -166,9 +200,11 @@ def _collect(node: ast.expr, found: _Found) -> None:
         else:
             found.compared.extend((name, str(value)) for value in values)
     else:
+        over = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)
+        hint = "; of a view's answer the name is view.question" if over else ""
         raise ConditionError(
             "may hold question ids, and, or, not, ==, !=, <, <=, >, >=, in and brackets, not "
-            f"{ast.unparse(node)!r}"
+            f"{ast.unparse(node)!r}{hint}"
         )
 
 
@@ -244,9 +280,15 @@ def _holds(
     return among != isinstance(node.ops[0], (ast.NotEq, ast.NotIn))
 
 
-def _check_view(
+def check_view(
     view: str, question: QuestionLike | None, question_id: str, views: Iterable[str]
 ) -> None:
+    """Raise ConditionError where a name says a view that is not there, or not asked that question.
+
+    `view`: empty where the name says none.
+    """
+    if not view:
+        return
     there = [name for name in views if name]
     if view not in there:
         known = there_are(there, view, "one, without a name")

@@ -19,15 +19,16 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from .conditions import ConditionError, check_view
 from .decision import UNCERTAIN, UNKNOWN, Decision
 from .files.listing import listed, there_are
 from .files.yaml_records import Record, Shape
 from .frames import NS
-from .kinds import QuestionLike, names_of, question_of
+from .kinds import QuestionLike, in_view, names_of, question_of, view_of, without_view
 from .texts import normal
 from .views import address
 
@@ -72,9 +73,10 @@ class Transition:
     Attributes:
         source: state that it starts from.
         target: state that it leads to.
-        when: question id (of an any_of: `id[label]`) to the answers that fit. All questions must
-            fit at once. If it is empty,
-            the transition always fits, and `hold_s` is a time limit on the state.
+        when: question id (of an any_of: `id[label]`) to the answers that fit. With several views
+            a name may say whose answer counts, as conditions do: `door.person`. All must fit at
+            once. If it is empty, the transition always fits, and `hold_s` is a time limit on the
+            state.
         hold_s: how long it must have fitted without a break in that state, seconds of frame time.
         refractory_s: how long it is disabled after it was taken, seconds of frame time.
         count: the event's counter that is incremented when it is taken; empty for none.
@@ -153,17 +155,34 @@ class EventSpec:
         """Ids of the questions that it uses, in order of appearance."""
         return tuple(dict.fromkeys(question_of(name) for t in self.transitions for name in t.when))
 
-    def check_questions(self, questions: Mapping[str, QuestionLike]) -> None:
-        """Raise EventError unless every question exists and can give the answers that are named."""
+    @property
+    def views(self) -> tuple[str, ...]:
+        """Names of the views that it says."""
+        return tuple(dict.fromkeys(
+            filter(None, (view_of(name) for t in self.transitions for name in t.when))))
+
+    def check_questions(
+        self, questions: Mapping[str, QuestionLike], views: Iterable[str] = ("",)
+    ) -> None:
+        """Raise EventError unless every question exists and can give the answers that are named.
+
+        `views`: the names of those there are, each question of which may be named.
+        """
         there = names_of(questions)
         for index, transition in enumerate(self.transitions):
             for name, answers in transition.when.items():
-                if name not in there:
+                own, question = without_view(name), questions.get(question_of(name))
+                if own not in there:
+                    hint = "; of a view's answer the name is view.question" if "/" in own else ""
                     raise self.error(
-                        f"when.{name}", f"no question '{name}' ({there_are(there, name)})",
+                        f"when.{name}", f"no question '{own}' ({there_are(there, own)}{hint})",
                         index,
                     )
-                possible = (*there[name], UNCERTAIN, UNKNOWN)
+                try:
+                    check_view(view_of(name), question, question_of(name), views)
+                except ConditionError as error:
+                    raise self.error(f"when.{name}", str(error), index) from error
+                possible = (*there[own], UNCERTAIN, UNKNOWN)
                 for answer in answers:
                     if answer not in possible:
                         raise self.error(
@@ -225,7 +244,8 @@ class EventSpec:
             )
 
 
-def read_event(record: Record, source: str, questions: Mapping[str, QuestionLike]) -> EventSpec:
+def read_event(record: Record, source: str, questions: Mapping[str, QuestionLike],
+               views: Iterable[str] = ("",)) -> EventSpec:
     """Return the event of a YAML record. Raises EventError that begins with source and line."""
     _need(record, source, "an event", ("id", "states", "transitions"))
     inner: list[Record] = record.values["transitions"]
@@ -238,7 +258,7 @@ def read_event(record: Record, source: str, questions: Mapping[str, QuestionLike
             tuple(_transition(one) for one in inner),
             record.values.get("on_unknown", KEEP),
         )
-        spec.check_questions(questions)
+        spec.check_questions(questions, views)
     except EventError as error:
         at = record if error.transition is None else inner[error.transition]
         key = (error.field or "").partition(".")[0]
@@ -343,13 +363,17 @@ class Event:
 class EventMachine:
     """State, counters and timers of one event. Not thread-safe."""
 
-    def __init__(self, spec: EventSpec, view: str = "") -> None:
-        """Start in the initial state, with all counters at 0. `view`: whose answers it follows."""
-        self.spec, self.view = spec, view
+    def __init__(self, spec: EventSpec, view: str = "", placed: Container[str] = ()) -> None:
+        """Start in the initial state, with all counters at 0.
+
+        `view`: whose answers it follows; of the questions in `placed` those of any view.
+        """
+        self.spec, self.view, self._placed = spec, view, placed
         self.state = spec.states[0]
         self.since_ns = 0
         self.counters = {t.count: 0 for t in spec.transitions if t.count}
-        self._listens = frozenset(spec.questions)
+        names = {name for t in spec.transitions for name in t.when}
+        self._listens = frozenset((view_of(name), question_of(name)) for name in names)
         self._timed = any(not t.when for t in spec.transitions)
         self._now_ns = 0
         self._answers: dict[str, str] = {}
@@ -363,7 +387,8 @@ class EventMachine:
         transition has no `when`). An `unknown` counts at the time of the decision, since there may
         be no frames. Time never runs backwards here: EventBook restarts the machine in that case.
         """
-        listened = decision.question_id in self._listens
+        listened = [view for view in self._names_of(decision)
+                    if (view, decision.question_id) in self._listens]
         if not listened and not self._timed:
             return None
         unknown = decision.answer == UNKNOWN
@@ -374,9 +399,10 @@ class EventMachine:
         if first:
             self.since_ns = self._now_ns
             self._fits_since.clear()  # holds begin at the first decision, not at time 0
-        if listened:
-            before = self._answers.get(decision.question_id)
-            self._answers |= decision.by_name
+        for view in listened:
+            before = self._answers.get(_of_view(view, decision.question_id))
+            self._answers |= {_of_view(view, name): answer
+                              for name, answer in decision.by_name.items()}
             turned = unknown and before not in (None, UNKNOWN)
             if turned and self.spec.on_unknown == RESET and self.state != self.spec.states[0]:
                 return self._enter(self.spec.states[0], UNKNOWN_ANSWER, decision, self._now_ns)
@@ -394,6 +420,16 @@ class EventMachine:
         self._fits_since.clear()
         self._taken_ns.clear()
         return event
+
+    def hears(self, decision: Decision) -> bool:
+        """Return whether a transition depends on a decision's question, of its view."""
+        return any((view, decision.question_id) in self._listens
+                   for view in self._names_of(decision))
+
+    def _names_of(self, decision: Decision) -> tuple[str, ...]:
+        """Return the views by which a decision may be named here, none of one's own."""
+        own = decision.view == self.view or decision.question_id in self._placed
+        return ("",) * own + (decision.view,) * bool(decision.view)
 
     def _step(self, decision: Decision) -> Event | None:
         """Update which transitions fit, and take the first that has fitted long enough."""
@@ -463,8 +499,8 @@ class EventBook:
     Counters are kept.
 
     An event follows each view by itself, with machines of its own, unless all its questions are
-    asked of one view only: `placed` gives the view of such questions. Their answers count in every
-    view.
+    asked of one view only (`placed` gives the view of such questions), or named with their view.
+    Those answers count in every view.
     """
 
     def __init__(
@@ -474,10 +510,11 @@ class EventBook:
         self._specs, self._placed = tuple(specs), dict(placed or {})
         self._shared: dict[str, EventMachine] = {}
         for spec in self._specs:
-            views = {self._placed.get(name) for name in spec.questions}
+            views = {view_of(name) or self._placed.get(question_of(name))
+                     for t in spec.transitions for name in t.when}
             if None not in views:
                 view = next(iter(views)) if len(views) == 1 else ""
-                self._shared[spec.id] = EventMachine(spec, view)
+                self._shared[spec.id] = EventMachine(spec, view, self._placed)
         self._machines: dict[str, tuple[EventMachine, ...]] = {}
         self._newest_ns: dict[str, dict[str, int]] = {}  # by view and question
         if self._specs:
@@ -496,9 +533,9 @@ class EventBook:
                 newest_ns.clear()
                 events += [machine.restart(decision) for machine in machines]
             newest_ns[decision.question_id] = stamp_ns
-        if decision.question_id in self._placed:
-            every = (machine for group in self._machines.values() for machine in group)
-            machines = tuple(dict.fromkeys(every))
+        every = (machine for group in self._machines.values() for machine in group)
+        others = (machine for machine in every if machine.hears(decision))
+        machines = tuple(dict.fromkeys([*machines, *others]))
         events += [machine.update(decision) for machine in machines]
         return [event for event in events if event is not None]
 
@@ -519,7 +556,8 @@ class EventBook:
             if view:
                 self._machines.pop("", None)  # the views have names
             self._machines[view] = tuple(
-                self._shared.get(spec.id) or EventMachine(spec, view) for spec in self._specs
+                self._shared.get(spec.id) or EventMachine(spec, view, self._placed)
+                for spec in self._specs
             )
         return self._machines[view]
 
@@ -529,6 +567,10 @@ class EventBook:
                 shared = machine.spec.id in self._shared
                 view = "" if shared else machine.view
                 yield address(view, machine.spec.id), machine
+
+
+def _of_view(view: str, name: str) -> str:
+    return in_view(view, name) if view else name
 
 
 def _ns(seconds: float) -> int:

@@ -13,14 +13,14 @@ import math
 import numbers
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from .conditions import ConditionError, parse_condition
+from .conditions import WORDS, ConditionError, parse_condition
 from .decision import NO
 from .events import MAX_EVENTS, EventError, EventSpec, read_event
 from .events import SHAPE as EVENT_SHAPE
@@ -37,8 +37,6 @@ TIERS = ("auto", "heads", "vlm")
 ASKS = ("always", "on_change")
 SMOOTHINGS = ("ema", "filter")
 AUTO = "auto"
-#: Ids that no condition could name.
-CONDITION_WORDS = ("and", "or", "not", "in")
 
 #: What `unsure` says to look further back in the question's own view.
 WINDOW = "window"
@@ -54,6 +52,20 @@ _ID = re.compile(r"[a-zA-Z][a-zA-Z0-9]*(_[a-zA-Z0-9]+)*")
 _TIER_NUMBERS = {1: "heads", 2: "vlm"}
 _RESERVED_OPTIONS = ("unknown", "uncertain")
 _MEANING = ("id", "text", "kind", "options", "scale", "bias", "view")
+
+#: What is of no effect without something else: the fields, the field that decides, whether its
+#: value lets them count, and what to say. Tier first: without the model nothing of it counts.
+_COUNTS: tuple[tuple[tuple[str, ...], str, Callable[[Any], bool], str], ...] = (
+    (("unsure", "ask", "depth", "scale", "bias"), "tier", lambda tier: tier not in ("heads", 1),
+     "is for the language model, which tier heads never asks: use tier auto or vlm"),
+    (("change", "refresh_s"), "ask", lambda ask: ask == "on_change", "goes with ask: on_change"),
+    (("shallow_depth", "shallow_margin", "shallow_scale", "shallow_bias"), "depth",
+     lambda depth: depth == AUTO, "goes with depth: auto"),
+    (("switch_hz",), "smoothing", lambda smoothing: smoothing == "filter",
+     "goes with smoothing: filter"),
+    (("ema",), "smoothing", lambda smoothing: smoothing != "filter",
+     "goes with smoothing: ema; smoothing: filter has switch_hz"),
+)
 
 
 class QuestionError(ValueError):
@@ -196,9 +208,6 @@ class Question:
         if not isinstance(self.unsure, str):
             raise self._error("unsure", f"must be {WINDOW} or the name of a view, not "
                                         f"{self.unsure!r}")
-        if self.unsure and self.tier == "heads":
-            raise self._error("unsure", "is for the language model, which tier heads never asks: "
-                                        "use tier auto or vlm")
         self._number("switch_hz", 0.0, 10.0, above=True)
         self._number("change", 0.0, 2.0)
         self._number("refresh_s", 0.0, 3600.0, above=True)
@@ -259,6 +268,17 @@ class Question:
             if field.default is dataclasses.MISSING or value != field.default:
                 values[field.name] = list(value) if isinstance(value, tuple) else value
         return values
+
+    def check_used(self, names: Iterable[str] | None = None) -> None:
+        """Raise QuestionError for a field that is set and of no effect beside the others.
+
+        `names`: look at these fields only.
+        """
+        for fields, of, counts, message in _COUNTS:
+            for name in fields:
+                if getattr(self, name) != _DEFAULT[name] and (
+                        names is None or name in names) and not counts(getattr(self, of)):
+                    raise self._error(name, message)
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
@@ -406,6 +426,7 @@ def unnamed(question_id: str, **fields: Any) -> Question:
 
 
 FIELDS = tuple(field.name for field in dataclasses.fields(Question))
+_DEFAULT = {field.name: field.default for field in dataclasses.fields(Question)}
 #: What is of each question alone, and cannot be a default of a file.
 _OWN = ("id", "text", "kind", "options", "thresholds", "head", "scale", "bias", "implies")
 _DEFAULTS = tuple(name for name in FIELDS if name not in _OWN)
@@ -427,10 +448,9 @@ def check_id(question_id: Any) -> str:
             f"underscores, starting with a letter, at most {MAX_ID} characters",
             "id",
         )
-    if question_id in CONDITION_WORDS:
-        raise QuestionError(
-            f"question id '{question_id}': {', '.join(CONDITION_WORDS)} are words of conditions, "
-            "which could not name it", "id")
+    if question_id in WORDS:
+        raise QuestionError(f"question id '{question_id}': {', '.join(WORDS)} are words of "
+                            "conditions, which could not name it", "id")
     if question_id.startswith(RESERVED_PREFIX):
         raise QuestionError(
             f"question id '{question_id}': names that start with '{RESERVED_PREFIX}' are kept for "
@@ -485,7 +505,7 @@ class QuestionBook:
         self._check_links(self._questions)
         for event in events:
             try:
-                event.check_questions(self._questions)
+                event.check_questions(self._questions, self._views)
             except EventError as error:
                 raise QuestionError(str(error)) from error
             self._add_event(event)
@@ -544,8 +564,13 @@ class QuestionBook:
             raise QuestionError(str(error), error.field) from error
         book = cls(views=views)
         defaults = next(iter(sections["defaults"]), Record({}, {}, 0))
+        idle = set(defaults.values)
         for record in sections["questions"]:
-            book._add_record(record, source, defaults)
+            idle -= book._add_record(record, source, defaults)
+        if idle and sections["questions"]:
+            name = min(idle, key=defaults.lines.__getitem__)
+            raise QuestionError(f"{source}:{defaults.lines[name]}: the default '{name}' is of no "
+                                f"effect on any question: it {_reason(name)}", name)
         lines = {str(record.values["id"]): record for record in sections["questions"]}
         try:
             book._check_links(book._questions)
@@ -555,7 +580,8 @@ class QuestionBook:
             raise QuestionError(f"{source}:{line}: {error}", error.field) from error
         for record in sections["events"]:
             try:
-                book._add_event(read_event(record, source, book._questions), source, record.line)
+                book._add_event(read_event(record, source, book._questions, book._views),
+                                source, record.line)
             except EventError as error:
                 raise QuestionError(str(error), error.field) from error
         return book
@@ -582,9 +608,10 @@ class QuestionBook:
     def add(self, question: Question) -> None:
         """Add a question at the end.
 
-        Raises QuestionError if its id is taken, the book full, or a question that its conditions
-        name not there.
+        Raises QuestionError if its id is taken, the book full, a question that its conditions
+        name not there, or a field of no effect.
         """
+        question.check_used()
         self._check_links({**self._questions, question.id: question}, question.id)
         self._insert(question)
 
@@ -642,6 +669,9 @@ class QuestionBook:
         if users:
             raise QuestionError(
                 f"view '{name}': it is in a condition of {listed(users)}", "view")
+        users = [event.id for event in self.events if name in event.views]
+        if users:
+            raise QuestionError(f"view '{name}': it is in the event {listed(users)}", "view")
         if len(self._views) == 1:
             raise QuestionError(f"view '{name}' is the only one", "view")
         del self._views[name]
@@ -685,10 +715,11 @@ class QuestionBook:
         if changes.get("id", question_id) != question_id:
             raise QuestionError(f"question '{question_id}': an id cannot be changed", "id")
         question = dataclasses.replace(question, **changes)
+        question.check_used(changes)
         self._check_links({**self._questions, question_id: question})
         for event in self.events:
             try:
-                event.check_questions({**self._questions, question_id: question})
+                event.check_questions({**self._questions, question_id: question}, self._views)
             except EventError as error:
                 raise QuestionError(f"question '{question_id}': {error}", "options") from error
         return question
@@ -769,17 +800,36 @@ class QuestionBook:
             raise QuestionError(f"{at}the book is full: at most {MAX_EVENTS} events")
         self._events[event.id] = event
 
-    def _add_record(self, record: Record, source: str, defaults: Record) -> None:
+    def _add_record(self, record: Record, source: str, defaults: Record) -> Collection[str]:
+        """Add a question of a file; return the keys that were set, those of the defaults too."""
         for name in ("id", "text"):
             if name not in record.values:
                 raise QuestionError(
                     f"{source}:{record.line}: a question needs the key '{name}'", name
                 )
+        values = {**_without_idle(defaults.values, record.values), **record.values}
         try:
-            self._insert(Question(**{**defaults.values, **record.values}))
+            question = Question(**values)
+            question.check_used()
+            self._insert(question)
         except QuestionError as error:
             line = _line_of(error.field, record, defaults)
             raise QuestionError(f"{source}:{line}: {error}", error.field) from error
+        return values.keys()
+
+
+def _without_idle(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the defaults of a file that have an effect on a question that says `own`."""
+    kept = dict(defaults)
+    for fields, of, counts, _ in _COUNTS:
+        if not counts(own.get(of, kept.get(of, _DEFAULT[of]))):
+            kept = {name: value for name, value in kept.items() if name not in fields}
+    return kept
+
+
+def _reason(name: str) -> str:
+    """Return what a field goes with."""
+    return next(message for fields, _, _, message in _COUNTS if name in fields)
 
 
 def _line_of(field: str | None, record: Record, defaults: Record) -> int:

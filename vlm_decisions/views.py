@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from .conditions import WORDS
 from .files.listing import listed, there_are
 from .files.yaml_records import Record, Shape, YamlRecordError, read_sections
 
@@ -239,6 +240,9 @@ def _check_name(name: Any) -> None:
         raise ViewError(
             f"view name {name[:MAX_NAME]!r} is not a ROS name: letters, digits and single "
             f"underscores, starting with a letter, at most {MAX_NAME} characters", "name")
+    if name in WORDS:
+        raise ViewError(f"view '{name}': {', '.join(WORDS)} are words of conditions, which could "
+                        "not name it", "name")
     if name.lower() in RESERVED:
         raise ViewError(f"view '{name}': that name is taken (so are: {listed(RESERVED)})", "name")
 

@@ -23,6 +23,54 @@ questions:
 """
 
 
+UNUSED = [
+    ("change: 0.01", "change goes with ask: on_change"),
+    ("refresh_s: 9", "refresh_s goes with ask: on_change"),
+    ("ask: always, change: 0.01", "change goes with ask: on_change"),
+    ("shallow_depth: 3", "shallow_depth goes with depth: auto"),
+    ("depth: 4, shallow_margin: 1", "shallow_margin goes with depth: auto"),
+    ("shallow_scale: 2", "shallow_scale goes with depth: auto"),
+    ("shallow_bias: 2", "shallow_bias goes with depth: auto"),
+    ("switch_hz: 1", "switch_hz goes with smoothing: filter"),
+    ("smoothing: filter, ema: 0.5", "ema goes with smoothing: ema; smoothing: filter has switch_"),
+    ("tier: heads, ask: on_change", "ask is for the language model, which tier heads never asks"),
+    ("tier: 1, depth: 3", "depth is for the language model"),
+    ("tier: heads, scale: 2", "scale is for the language model"),
+    ("tier: heads, bias: 2", "bias is for the language model"),
+    ("tier: heads, unsure: window", "unsure is for the language model"),
+]
+
+
+@pytest.mark.parametrize(("keys", "message"), UNUSED)
+def test_a_field_of_no_effect_is_refused_at_every_door(keys, message):
+    """In a file, when a question is added, and when one that stands is changed."""
+    text = f"- {{id: a, text: A}}\n- {{id: b, text: B, {keys}}}\n"
+    with pytest.raises(QuestionError) as caught:
+        QuestionBook.loads(text, "q")
+    assert str(caught.value).startswith(f"q:2: question 'b': {message}")
+    fields = yaml.safe_load(text)[1]
+    book = QuestionBook.loads("- {id: b, text: B}")
+    with pytest.raises(QuestionError, match=message):
+        QuestionBook().add(Question(**fields))
+    with pytest.raises(QuestionError, match=message):
+        book.replace("b", **fields)
+    assert book.get("b") == Question("b", "B")
+
+
+def test_defaults_count_where_they_have_an_effect():
+    text = ("defaults: {ask: on_change, change: 0.02, depth: auto, shallow_margin: 1, ema: 0.5}\n"
+            "questions:\n- {id: a, text: A}\n- {id: b, text: B, tier: heads}\n"
+            "- {id: c, text: C, ask: always, smoothing: filter, depth: 3}\n")
+    a, b, c = QuestionBook.loads(text)
+    assert (a.ask, a.change, a.depth, a.shallow_margin, a.ema) == (
+        "on_change", 0.02, "auto", 1.0, 0.5)
+    assert b == Question("b", "B", tier="heads", ema=0.5)
+    assert c == Question("c", "C", smoothing="filter", depth=3)
+    with pytest.raises(QuestionError, match="q:2: the default 'change' is of no effect on any "
+                                            "question: it goes with ask: on_change"):
+        QuestionBook.loads("defaults:\n  change: 0.02\nquestions: [{id: a, text: A}]", "q")
+
+
 def test_reads_a_list_and_a_mapping_alike():
     book = QuestionBook.loads(DESK)
     assert [question.id for question in book] == ["coffee", "activity"]

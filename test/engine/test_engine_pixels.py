@@ -110,6 +110,19 @@ def test_settings_come_from_the_checkpoint(tmp_path):
         read_settings(tmp_path, Vision)
 
 
+@pytest.mark.parametrize(("name", "stated", "match"), [
+    ("processor_config.json", {"image_processor": [1]}, r"image_processor \[1\]: not an object"),
+    ("processor_config.json", {"video_processor": "x"}, "video_processor 'x': not an object"),
+    ("preprocessor_config.json", {"image_processor": [1]}, "only processor_config.json holds"),
+    ("preprocessor_config.json", {"image_processor": {"image_std": [1, 1, 1]}},
+     "preprocessor_config.json holds them itself"),
+])
+def test_settings_below_a_key_that_is_not_read(tmp_path, name, stated, match):
+    (tmp_path / name).write_text(json.dumps(stated))
+    with pytest.raises(CheckpointError, match=match):
+        read_settings(tmp_path, Vision)
+
+
 def test_settings_as_transformers_5_writes_them(tmp_path):
     """All in one file, by processor; they count before those of the files of their own."""
     assert read_settings(tmp_path, Vision).source == ""

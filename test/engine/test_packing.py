@@ -122,6 +122,23 @@ def test_a_packing_that_does_not_fit_its_weights(tmp_path):
         Engine.load(str(folder))
 
 
+@pytest.mark.parametrize(("packed", "stated", "match"), [
+    ("mixed", "mxfp4", "mode 'mxfp4', which has scales of one byte.*floating-point with biases, "
+                       "as in the mode 'affine'"),
+    ("mxfp4", "affine", "mode 'affine', which has floating-point scales.*are one byte each "
+                        "without biases$"),
+])
+def test_a_packing_of_another_mode_than_stated(tmp_path, packed, stated, match):
+    folder = quantised(tmp_path, packed)
+    values = json.loads((folder / "config.json").read_text())
+    for one in (values["quantization"], *values["quantization"].values()):
+        if isinstance(one, dict):
+            one |= {"mode": stated, "group_size": 32, "bits": 4}
+    (folder / "config.json").write_text(json.dumps(values))
+    with pytest.raises(CheckpointError, match=match):
+        Engine.load(str(folder))
+
+
 @pytest.mark.parametrize(
     ("family", "recipe", "how"),
     [

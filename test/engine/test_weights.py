@@ -71,6 +71,10 @@ def test_a_tensor_that_its_file_lacks(folder, tmp_path):
     index.write_text(json.dumps({"weight_map": where}))
     with pytest.raises(CheckpointError, match="lacks language_model.extra"):
         list_tensors(target)
+    for name in ("../other/model.safetensors", "/tmp/model.safetensors", "..", ""):
+        index.write_text(json.dumps({"weight_map": dict.fromkeys(where, name)}))
+        with pytest.raises(CheckpointError, match="must lie beside the index"):
+            list_tensors(index.parent)
     index.write_text(json.dumps({"weight_map": [1]}))
     with pytest.raises(CheckpointError, match="no weight_map"):
         list_tensors(target)

@@ -33,6 +33,17 @@ def test_what_to_install_is_said(name, told):
     assert re.search(told, missing(error))
 
 
+def test_interfaces_of_an_older_install():
+    pytest.importorskip("vlm_decisions.msg", reason="the interfaces are not built")
+    with pytest.raises(ImportError) as lacks:
+        from vlm_decisions.msg import NotYetGenerated  # noqa: F401
+    with pytest.raises(ImportError) as none:
+        import vlm_decisions.not_yet_generated  # noqa: F401
+    for caught in (lacks, none):
+        told = missing(caught.value)
+        assert "older than the package: build it again" in told and "setup file" not in told
+
+
 WITHOUT = """
 import sys
 sys.modules[{module!r}] = None

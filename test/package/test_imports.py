@@ -31,7 +31,7 @@ ROOMS_WITH = {
 def room_of(module):
     """Return the room that a module of the package lies in."""
     parts = module.split(".")[1:]
-    if not parts or parts[0] == "cli":
+    if not parts or parts[0] in ("cli", "__main__"):
         return "commands"
     return "contract" if parts[0] in CONTRACT else parts[0]
 

@@ -170,6 +170,14 @@ def test_a_hint_names_the_values_of_a_thermal_camera():
     assert not range_hint(msg, (low, high))
 
 
+@pytest.mark.parametrize("value", [0, 1, 7200, 65535])
+@pytest.mark.parametrize("noise", [1, 5])
+def test_a_picture_of_one_value_gives_no_range(value, noise):
+    sent = np.full((64, 64, 1), value, np.uint16)
+    sent[::2] ^= np.arange(64, dtype=np.uint16)[:, None] % noise
+    assert range_hint(message("mono16", sent)) == ""
+
+
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_bayer_ramp_keeps_its_place(pattern):
     """Bilinear interpolation of a linear ramp is the ramp: a shifted phase would be off."""

@@ -234,9 +234,13 @@ def _quantization(
         )
     for name, one in (("", packing), *packing.items()):
         if isinstance(one, dict):
-            mode, bits = one.get("mode", packing.get("mode", "affine")), one.get("bits")
-            if bits is not None and bits not in MODES.get(mode, ()):
-                where = f" of {name}" if name else ""
+            where = f" of {name}" if name else ""
+            for key in ("group_size", "bits"):
+                if one.get(key) is not None and type(one[key]) is not int:
+                    raise CheckpointError(f"{path} states the {key} {one[key]!r} of its "
+                                          f"quantisation{where}: not a whole number")
+            mode, bits = str(one.get("mode", packing.get("mode", "affine"))), one.get("bits")
+            if mode not in MODES or bits is not None and bits not in MODES[mode]:
                 raise CheckpointError(
                     f"{path} states {bits}-bit quantisation{where} in the mode {mode!r}, which is "
                     f"not implemented (implemented: "

@@ -46,6 +46,7 @@ class Packing:
         """Raise CheckpointError unless the packed arrays have the shapes that is stated."""
         for path in packed_paths(weights):
             how, weight, scales = self.of(path), *(weights[f"{path}.{p}"] for p in PARTS[:2])
+            self._check_mode(path, how["mode"], scales, f"{path}.biases" in weights)
             columns = scales.shape[-1] * how["group_size"]
             if weight.dtype != mx.uint32 or 32 * weight.shape[-1] != columns * how["bits"]:
                 raise CheckpointError(
@@ -53,6 +54,19 @@ class Packing:
                     f"{how['group_size']}, which does not fit weights {weight.shape} with scales "
                     f"{scales.shape}"
                 )
+
+    @staticmethod
+    def _check_mode(path: str, mode: str, scales: mx.array, biased: bool) -> None:
+        """Raise CheckpointError where scales and biases are those of another mode."""
+        affine = scales.dtype != mx.uint8 and biased
+        if affine != (mode == "affine") or biased != affine:
+            kind = "one byte each" if scales.dtype == mx.uint8 else "floating-point"
+            right = ("floating-point scales and biases" if mode == "affine" else
+                     "scales of one byte each and no biases")
+            raise CheckpointError(
+                f"{path} is stated to be packed in the mode {mode!r}, which has {right}; its "
+                f"scales are {kind} with{'' if biased else 'out'} biases"
+                + (", as in the mode 'affine'" if affine else ""))
 
     def unpack(self, weights: Mapping[str, mx.array]) -> dict[str, mx.array]:
         """Return ``weights`` with all packed ones as float32."""

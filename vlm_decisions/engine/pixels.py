@@ -182,8 +182,15 @@ def _stated_settings(folder: Path) -> tuple[dict[str, Any], str]:
     used = []
     for key, name in zip(("image_processor", "video_processor"), SETTINGS_FILES[1:], strict=True):
         part, origin = nested.get(key), SETTINGS_FILES[0]
-        if not isinstance(part, dict):
+        if part is not None and not isinstance(part, dict):
+            raise CheckpointError(f"{folder / origin} states {key} {part!r}: not an object")
+        if part is None:
             part, origin = files.get(name), name
+            misplaced = {"image_processor", "video_processor"} & set(part or ())
+            if misplaced:
+                raise CheckpointError(
+                    f"{folder / name} states {min(misplaced)}: only {SETTINGS_FILES[0]} holds "
+                    f"settings below that key, {name} holds them itself")
         if part:
             raw.update(part)
             used.append(str(folder / origin))

@@ -53,6 +53,11 @@ def list_tensors(folder: Path) -> dict[str, Tensor]:
         assigned = read_json(index).get("weight_map")
         if not isinstance(assigned, dict) or not all(isinstance(v, str) for v in assigned.values()):
             raise CheckpointError(f"{index} has no weight_map from tensor names to files")
+        outside = sorted({name for name in assigned.values() if Path(name).name != name
+                          or name in ("", "..")})
+        if outside:
+            raise CheckpointError(f"{index} assigns tensors to {outside[0]!r}: a file must lie "
+                                  "beside the index, named without a folder")
         files = sorted({folder / name for name in assigned.values()})
     else:
         files = sorted(

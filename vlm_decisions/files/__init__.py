@@ -1,1 +1,1 @@
-"""Atomic writes, YAML with line numbers, lists in messages, and the files that come with the package."""
+"""Atomic writes, YAML with line numbers, lists of names, and the files of the package."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 EXTRAS = {
     "study": ("Statistics", ("matplotlib", "scipy", "sklearn")),
     "train": ("Training", ("torch", "transformers", "safetensors")),
@@ -24,6 +26,9 @@ def missing(error: ImportError) -> str:
         if name in modules:
             return (f"{error}. {what} need the extra packages: "
                     f"pip install 'vlm_decisions[{extra}]'")
+    if name == __package__.partition(".")[0] and find_spec(f"{name}.msg") is not None:
+        return (f"{error}. The messages and services that were generated are older than the "
+                "package: build it again (make, pip install . or colcon build).")
     if name in ROS:
         return f"{error}. This needs ROS 2: source its setup file, or use `make demo`."
     if name:

@@ -101,6 +101,7 @@ from .parameters import (
     question_names,
     read_all,
     unknown_overrides,
+    unused,
     value_range,
 )
 from .publishers import Outlets
@@ -198,6 +199,8 @@ class DecisionNode(ParameterRules, LifecycleNode):
         try:
             values = read_all(self, SPECS)
             value_range(values)
+            for message in unused(values):
+                self.get_logger().warning(message)
             message_type(values["image_transport"])
             self._label = "configuring"
             self.get_logger().info(f"loading model {values['model']}")

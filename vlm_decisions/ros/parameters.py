@@ -169,6 +169,15 @@ SPECS = (
 NAMES = tuple(spec.name for spec in SPECS)
 _BY_NAME = {spec.name: spec for spec in SPECS}
 
+#: Parameters that are of no effect while another one has its default.
+_GOES_WITH = {
+    "reuse": ("reuse_threshold", "reuse_brightness", "reuse_full_above", "reuse_refresh_groups",
+              "reuse_skip_still"),
+    "log_file": ("log_max_mb", "log_keep"),
+    "learn_dir": ("learn", "learn_keep"),
+    "evidence_dir": ("evidence_max_mb", "clip_before_s", "clip_after_s"),
+}
+
 QUESTION_PREFIX = "questions."
 QUESTION_SPECS = (
     Spec("rate_hz", 4.0, "Answers per second of frame time, Hz, above 0.", 0.0, 100.0),
@@ -254,6 +263,13 @@ def read_all(node: Node, specs: Iterable[Spec]) -> dict[str, Any]:
         values[spec.name] = node.get_parameter(spec.name).value
         spec.check(values[spec.name])
     return values
+
+
+def unused(values: Mapping[str, Any]) -> list[str]:
+    """Return a message for each value of SPECS that is set and of no effect beside the others."""
+    return [f"{name} is set, but of no effect without {master}"
+            for master, names in _GOES_WITH.items() if values[master] == _BY_NAME[master].default
+            for name in names if values[name] != _BY_NAME[name].default]
 
 
 def runtime_settings(values: Mapping[str, Any]) -> RuntimeSettings:

@@ -28,6 +28,9 @@ __all__ = ["FULL_RANGE", "MAX_PIXELS", "SUPPORTED", "ImageError", "compressed_to
 NARROW = 0.26
 """A picture within this share of its range is worth a hint: 14 bits in 16 use a quarter of it."""
 
+FLAT = 16
+"""A 16-bit picture of fewer values than this shows nothing whose range could be told."""
+
 _SWAP = {"rgb": None, "bgr": cv2.COLOR_BGR2RGB, "rgba": cv2.COLOR_RGBA2RGB,
          "bgra": cv2.COLOR_BGRA2RGB}
 _CHANNELS = {"rgb": 3, "bgr": 3, "rgba": 4, "bgra": 4}
@@ -128,7 +131,8 @@ def compressed_to_rgb(msg: Any, *, max_pixels: int = MAX_PIXELS,
 def range_hint(msg: Any, value_range: tuple[int, int] = FULL_RANGE) -> str:
     """Return a hint where a 16-bit image uses little of its range, or an empty string.
 
-    Takes either message, of which the conversion has succeeded; costs about as much.
+    Takes either message, of which the conversion has succeeded; costs about as much. A picture of
+    nearly one value (a covered lens, a sensor that gives nothing) tells no range.
     """
     if hasattr(msg, "step"):
         if not str(msg.encoding).endswith("16"):
@@ -147,7 +151,7 @@ def range_hint(msg: Any, value_range: tuple[int, int] = FULL_RANGE) -> str:
     low, high = (int(value) for value in np.percentile(values, (1, 99)))
     least, most = value_range
     share = (high - low) / (most - least)
-    if share >= NARROW:
+    if share >= NARROW or high - low < FLAT:
         return ""
     bits = max(8, int(values.max()).bit_length())
     if (high - low) / (2**bits - 1) >= NARROW:
