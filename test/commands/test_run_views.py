@@ -7,7 +7,7 @@ import re
 import cv2
 import numpy as np
 import pytest
-from bag_tools import START_NS, header, make_bag
+from bag_tools import START_NS, header, make_bag, storage
 from fake_model import SeeingModel
 
 from vlm_decisions import cli
@@ -117,6 +117,30 @@ def test_a_bag_must_hold_what_the_views_are_of(tmp_path):
     opened = open_sources([one], [""])  # its only topic, for views that name no image
     assert [t_s for _, t_s in opened[""]] == [k / 8 for k in range(8)] and opened[""].ended
     close(opened.values())
+
+
+def test_the_topic_of_a_bag_without_views(bag):
+    with pytest.raises(BagError, match="several image topics, choose one"):
+        open_sources([bag], [""])
+    opened = open_sources([bag], [""], topic="/back")
+    assert list(opened) == [""] and len(list(opened[""])) == len(
+        list(open_sources([bag], ["/back"])["/back"]))
+    for given, images, topic, partial, why in [
+            ([bag], ["/front", "/back"], "/back", False, "views name their topics themselves: /fr"),
+            ([bag], [""], "/left", False, "there is no topic /left"),
+            ([str(bag) + "/nothing.mp4"], [""], "/back", False, "is no bag: --topic goes with one"),
+            ([str(bag) + "/nothing.mp4"], [""], None, True, "is no bag: --partial goes with one")]:
+        with pytest.raises((SourceError, BagError), match=why):
+            open_sources(given, images, topic=topic, partial=partial)
+
+
+def test_a_bag_that_is_cut_off_is_played_as_far_as_it_goes(tmp_path):
+    file = storage(make_bag(tmp_path / "whole", 256))  # several chunks
+    cut = tmp_path / "cut.mcap"
+    cut.write_bytes(file.read_bytes()[:file.stat().st_size * 3 // 4])
+    with pytest.raises(BagError, match="cut off at byte .*run --partial plays"):
+        list(open_sources([str(cut)], [""])[""])
+    assert 0 < len(list(open_sources([str(cut)], [""], partial=True)[""])) < 256
 
 
 def test_topics_of_one_bag_keep_their_times(bag):

@@ -157,6 +157,27 @@ def test_what_others_depend_on_stays():
     book.remove("person")
 
 
+@pytest.mark.parametrize("name", ["class", "is", "None", "True", "lambda", "match", "yield"])
+def test_words_of_python_are_names_like_others(name):
+    book = QuestionBook.loads(
+        f"- {{id: '{name}', text: a}}\n"
+        f"- {{id: pick, text: b, kind: choice, options: ['{name}', x]}}\n"
+        f"- {{id: q, text: q, when: '{name} and not (pick == {name})'}}\n")
+    condition = parse_condition(book.get("q").when)
+    assert condition.names == (name, "pick")
+    assert condition.holds({name: "yes", "pick": "x"}) is True
+    assert condition.holds({name: "yes", "pick": name}) is False
+    assert parse_condition(f'a["{name}"] or b.{name} or a[{name}]').names == (
+        f"a[{name}]", f"b.{name}")
+
+
+def test_the_column_of_a_fault_is_that_of_the_text():
+    with pytest.raises(ConditionError, match="column 22: person and class and"):
+        parse_condition("person and class and )")
+    with pytest.raises(ConditionError, match="the question comes first"):
+        parse_condition("person is yes")
+
+
 VIEWS = "views: {front: {image: /front}, back: {image: /back}}\nquestions:\n"
 
 
@@ -176,6 +197,7 @@ def test_a_name_may_say_the_view_whose_answer_counts():
     ("front.door", "'door' is not asked of view 'front' \\(it is of: back\\)"),
     ("front.nobody", "there is no question 'nobody'"),
     ("a.b.person", "may hold question ids"),
+    ("front/person", "may hold question ids.*of a view's answer the name is view.question"),
     ("front.person == a.b", "compares a question with one of its answers"),
 ])
 def test_a_view_that_cannot_be_meant_is_refused_with_its_line(condition, words):

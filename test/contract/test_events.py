@@ -7,6 +7,7 @@ import json
 import math
 
 import pytest
+import yaml
 
 from vlm_decisions.decision import TIER_VLM, UNKNOWN, Decision
 from vlm_decisions.events import TIME_BACK, TRANSITION, UNKNOWN_ANSWER, Event, EventBook
@@ -281,6 +282,70 @@ def test_the_shipped_events_and_those_of_the_docs():
     lines = text.partition("    questions:\n")[2].partition("\n\n")[0]
     told = QuestionBook.loads("    questions:\n" + lines)
     assert told.events[0].to_dict()["transitions"][1]["count"] == "drinks"
+
+
+VIEWED = """
+views: {front: {image: /f}, door: {image: /d}}
+questions:
+  - {id: person, text: a}
+  - {id: open, text: b, view: door}
+events:
+  - id: passage
+    states: [idle, near, through]
+    transitions: [{from: idle, to: near, when: {front.person: yes, door.person: no}},
+                  {from: near, to: through, when: {door.person: yes, open: yes}}]
+  - id: seen_by_door
+    states: [no, yes]
+    transitions: [{from: no, to: yes, when: {door.person: yes}},
+                  {from: yes, to: no, when: {door.person: [no, unknown]}}]
+  - id: both
+    states: [no, yes]
+    transitions: [{from: no, to: yes, when: {person: yes, door.person: yes}}]
+"""
+
+
+def test_an_event_may_name_the_view_whose_answer_counts():
+    book = QuestionBook.loads(VIEWED)
+    assert QuestionBook.loads(yaml.safe_dump({
+        "views": {"front": {"image": "/f"}, "door": {"image": "/d"}},
+        "questions": [one.to_dict() for one in book],
+        "events": [one.to_dict() for one in book.events]})).events == book.events
+    events = EventBook(book.events, book.placed)
+
+    def happened(question, answer, t_s, view):
+        seen = dataclasses.replace(decision(question, answer, t_s), view=view)
+        return [(event.event_id, event.view, event.to_state) for event in events.update(seen)]
+
+    assert happened("person", "yes", 1.0, "front") == []
+    assert happened("person", "no", 1.1, "door") == [("passage", "", "near")]
+    assert happened("person", "yes", 1.2, "front") == []  # another view's yes is not the door's
+    assert happened("open", "yes", 1.3, "door") == []
+    assert happened("person", "yes", 1.4, "door") == [
+        ("passage", "", "through"), ("seen_by_door", "door", "yes"), ("both", "door", "yes"),
+        ("both", "front", "yes")]
+    assert happened("person", "unknown", 1.5, "front") == []
+    assert happened("person", "unknown", 1.6, "door") == [("seen_by_door", "door", "no")]
+    assert set(events.states()) == {"passage", "seen_by_door", "front/both", "door/both"}
+
+
+@pytest.mark.parametrize(("old", "new", "words"), [
+    ("front.person: yes", "back.person: yes", "there is no view 'back' .there are: front, door"),
+    ("front.person: yes", "front.open: yes", "'open' is not asked of view 'front' .it is of: door"),
+    ("front.person: yes", "front.nobody: yes", "no question 'nobody'"),
+    ("front.person: yes", "front/person: yes", "the name is view.question"),
+    ("front.person: yes", "front.person: maybe", "'front.person' never answers 'maybe'"),
+])
+def test_a_view_that_an_event_cannot_mean_is_refused_with_its_line(old, new, words):
+    with pytest.raises(QuestionError, match=f"file:9: event 'passage': transition 1: .*{words}"):
+        QuestionBook.loads(VIEWED.replace(old, new), "file")
+
+
+def test_a_view_that_an_event_names_stays():
+    book = QuestionBook.loads(VIEWED)
+    with pytest.raises(QuestionError, match="view 'front': it is in the event passage"):
+        book.remove_view("front")
+    with pytest.raises(QuestionError, match="'open' is not asked of view|it is of"):
+        book.replace("person", view="door")
 
 
 def test_without_events_nothing_happens():

@@ -80,7 +80,9 @@ TROUBLE = "1 publisher on /image, its images are lost in the middleware (91 of t
      having(mixture="images of several cameras come in turn: frame_id 'a' and 'b'")),
     ("model", ERROR, "no such model", NodeState("unconfigured", failure="no such model")),
     ("model", OK, "unconfigured", NodeState("unconfigured")),
-    ("model", WARN, "1 heads refused", having(heads_refused={"a.npz": "another model"})),
+    ("model", WARN, "1 head refused", having(heads_refused={"": {"a.npz": "another model"}})),
+    ("model", WARN, "2 heads refused in view 'far'", having(
+        heads_refused={"far": {"a.npz": "another budget", "b.npz": "another budget"}})),
     ("image", ERROR, "no image yet on /image", having(frames=0, image_age_s=math.inf)),
     ("image", ERROR, "no image for 3.5 s", having(image_age_s=3.5)),
     ("image", ERROR, "refused 2: depth",

@@ -173,8 +173,8 @@ def test_a_head_for_another_model_is_refused_and_the_model_asked_instead(tmp_pat
     bench.run(1)
     stats = bench.runtime.stats()
     assert stats.heads == ()
-    assert "other" in stats.heads_refused[str(path)]
-    assert "f00d" in stats.heads_refused[str(path)]
+    assert "other" in stats.heads_refused[""][str(path)]
+    assert "f00d" in stats.heads_refused[""][str(path)]
     assert len(bench.errors) == 2
     assert {d.tier for d in bench.of("person")} == {TIER_VLM}
 

@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 import pytest
-from fakes import START_NS, Bench, Camera, FakeEngine, FakeStream, SimClock
+from fakes import START_NS, Bench, Camera, FakeEngine, FakeStream, SimClock, person_head
 
 from vlm_decisions.frames import NS, Frame
 from vlm_decisions.questions import QuestionBook, QuestionError
@@ -433,6 +433,36 @@ def test_a_view_is_refused_by_name_while_the_thread_lives_on():
         assert {d.view for d in decided if d.question_id == "red"} == {"front", "left"}
     finally:
         assert runtime.stop()
+
+
+def test_what_refuses_the_heads_of_a_view_is_said_in_one_line(tmp_path):
+    """A view that cannot be opened looks for no heads; one of another budget has none."""
+    for number in range(3):
+        person_head(tmp_path, name=f"head_{number}", question=f"q_{number}")
+    bench = Views(TWO, FakeEngine(answer=red), head_paths=[tmp_path])
+    bench.film_of(FRONT, 0, 1)
+    bench.run(1)
+    assert bench.errors == [] and bench.runtime.stats().heads_refused == {}
+    with pytest.raises(QuestionError, match="pixel_budget 1 is below one visual token"):
+        bench.runtime.add_view(View("tiny", "/front", pixel_budget=1))
+    assert len(bench.errors) == 1 and "view 'tiny': pixel_budget 1" in bench.errors[0]
+    bench.runtime.add_view(View("far", "/front", pixel_budget=2048))
+    assert bench.errors[1:] == [
+        "view 'far': 3 heads are not used, each was made for a pixel budget of 4096, this runs at "
+        "2048: head_0, head_1, head_2"]
+    ((view, refused),) = bench.runtime.stats().heads_refused.items()
+    assert view == "far" and len(refused) == 3
+    bench.runtime.remove_view("far")
+    assert bench.runtime.stats().heads_refused == {}
+
+
+def test_a_view_that_others_stand_against_is_named_with_them():
+    book = TWO.replace("text: red", "text: red, view: front, unsure: often").replace(
+        "views: {", "views: {often: {image: /front, sample_hz: 2}, ")
+    bench = Views(book)
+    with pytest.raises(QuestionError, match="view 'twin' cannot be added: view 'twin' differs in "
+                                            "nothing from 'often'"):
+        bench.runtime.add_view(View("twin", "/front", sample_hz=2.0))
 
 
 def test_a_listener_may_add_a_view():

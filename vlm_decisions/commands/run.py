@@ -37,6 +37,9 @@ def add(commands: Commands) -> None:
     live.add_argument("--source", required=True, action="append", metavar="webcam|URL|FILE|BAG",
                       help="webcam, webcam:N, rtsp://..., a video file or a bag; of several "
                       "cameras IMAGE=SOURCE for each, IMAGE as the views name it, or one bag")
+    live.add_argument("--topic", metavar="T", help="image topic of a bag that holds several")
+    live.add_argument("--partial", action="store_true",
+                      help="play what is whole of a bag that is cut off")
     live.add_argument("--model", default="sim_desk",
                       help="embedded name, local path or hub name [sim_desk]")
     live.add_argument("--questions", metavar="F", default=None,
@@ -64,7 +67,8 @@ def run(options: argparse.Namespace) -> int:
     book = make_book(options.questions or (None if options.ask else "desk"), options.ask,
                      options.views)
     cameras = {view.image: view.camera for view in book.views}
-    opened = open_sources(options.source, list(cameras), vectors=options.reuse == "vectors")
+    opened = open_sources(options.source, list(cameras), vectors=options.reuse == "vectors",
+                          topic=options.topic, partial=options.partial)
     sources = {cameras[image]: frames for image, frames in opened.items()}
     viewer = None
     if options.viewer:

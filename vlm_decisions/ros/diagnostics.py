@@ -148,10 +148,11 @@ class Diagnostics:
         if runtime is not None:
             values |= {"model": runtime.model, "heads": ", ".join(runtime.heads)}
             message = f"{runtime.model} {now.state}".strip()
-            values |= {f"refused head {path}": why for path, why in runtime.heads_refused.items()}
-            if runtime.heads_refused:
+            for view, refused in runtime.heads_refused.items():
+                where = f" in view '{view}'" if view else ""
+                values |= {f"refused head {path}{where}": why for path, why in refused.items()}
                 level = WARN
-                message += f", {len(runtime.heads_refused)} heads refused"
+                message += f", {len(refused)} head{'s' * (len(refused) > 1)} refused{where}"
         notes = [now.engine.get("notes")]
         if runtime is None or runtime.overload or runtime.ticks < PROVEN_TICKS:
             notes.append(now.engine.get("measured at start"))  # the robot was perhaps busy then

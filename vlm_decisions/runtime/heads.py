@@ -21,6 +21,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..files.atomic import replacing
+from ..files.listing import listed
 from ..kinds import kind_of, sigmoid
 from ..questions import EarlyExit, Question
 
@@ -38,7 +39,15 @@ _ARRAYS = ("weight", "bias", "temperature", "header")
 
 
 class HeadError(ValueError):
-    """A head file that cannot be used: unreadable, malformed, or made for other features."""
+    """A head file that cannot be used: unreadable, malformed, or made for other features.
+
+    `head`: its name, and `cause`: what is wrong with it, where both are known.
+    """
+
+    def __init__(self, message: str, head: str = "", cause: str = "") -> None:
+        """Store what `by_cause` puts together."""
+        super().__init__(message)
+        self.head, self.cause = head, cause
 
 
 class Pooled(Protocol):
@@ -204,7 +213,7 @@ class Head:
 
     def _error(self, message: str) -> HeadError:
         where = f"{self.source}: " if self.source else ""
-        return HeadError(f"{where}head '{self.name}' {message}")
+        return HeadError(f"{where}head '{self.name}' {message}", self.name, message)
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,14 +249,14 @@ def language_of(engine: Any) -> str:
 
 def load_heads(
     paths: Sequence[str | os.PathLike], fingerprint: str, pixel_budget: int, language: str = ""
-) -> tuple[list[Head], dict[str, str]]:
+) -> tuple[list[Head], dict[str, HeadError]]:
     """Load the heads made for these features from files, or folders of them.
 
     `language`: see Head.check. Returns the heads, and for each file that was refused the reason. Of
     two heads of one name the first counts.
     """
     heads: dict[str, Head] = {}
-    refused: dict[str, str] = {}
+    refused: dict[str, HeadError] = {}
     for path in map(Path, paths):
         for file in sorted(path.glob("*.npz")) if path.is_dir() else [path]:
             try:
@@ -256,10 +265,20 @@ def load_heads(
                 if head.name in heads:
                     raise HeadError(f"{file}: there is a head '{head.name}' already")
             except HeadError as error:
-                refused[str(file)] = str(error)
+                refused[str(file)] = error
             else:
                 heads[head.name] = head
     return list(heads.values()), refused
+
+
+def by_cause(refused: Mapping[str, HeadError]) -> list[str]:
+    """Return what to say of the heads that load_heads refused: a line for each cause."""
+    causes: dict[str, list[HeadError]] = {}
+    for error in refused.values():
+        causes.setdefault(error.cause or str(error), []).append(error)
+    return [str(errors[0]) if len(errors) == 1 else
+            f"{len(errors)} heads are not used, each {cause}: {listed(e.head for e in errors)}"
+            for cause, errors in causes.items()]
 
 
 def require_heads(
@@ -268,7 +287,7 @@ def require_heads(
     """Load heads as load_heads does; raise HeadError for the first that is refused, or for none."""
     heads, refused = load_heads(paths, fingerprint, pixel_budget, language)
     if refused:
-        raise HeadError(next(iter(refused.values())))
+        raise next(iter(refused.values()))
     if not heads:
         raise HeadError(f"there is no head (*.npz) in {', '.join(map(str, paths))}")
     return heads

@@ -29,7 +29,7 @@ from .costs import Cost
 from .encoding import Encoding, check_region
 from .engine_protocol import EngineLike
 from .evidence import Look, Result
-from .heads import Head, language_of, load_heads
+from .heads import Head, by_cause, language_of, load_heads
 from .intake import Intake
 from .learned import Learned, LearnedError
 from .listeners import Listeners
@@ -129,7 +129,7 @@ class Runtime:
         self._reused: ReuseStats | None = None  # what it was when the engine was let go
         self._head_paths = tuple(head_paths)
         self._heads: dict[int | None, list[Head]] = {}  # by a view's pixel budget
-        self._heads_refused: dict[str, str] = {}
+        self._heads_refused: dict[int | None, dict[str, str]] = {}  # by pixel budget, as heads
         self._model = ""
         self.speed: Speed | None = None  # measured once loaded
 
@@ -257,7 +257,11 @@ class Runtime:
         """
         with self._lock:
             self._check_region(view)
-            self._book.add_view(view)
+            try:
+                self._book.add_view(view)
+            except QuestionError as error:
+                raise QuestionError(f"view '{view.name}' cannot be added: {error}",
+                                    error.field) from error
             added = self._open(view)
             self._book_changed()
             if self._thread in (None, threading.current_thread()) and self._engine is not None:
@@ -612,7 +616,8 @@ class Runtime:
             self.speed = measure(engine, self._views, self._meter.timer)
 
     def _begin(self, view: ViewState, engine: EngineLike) -> None:
-        view.begin(engine, self._heads_for(engine, view.view.pixel_budget), self._begun)
+        view.check_budget(engine)
+        view.begin(engine, self._heads_for(engine, view.view), self._begun)
         self._begun += 1
 
     def _begin_views(self, engine: EngineLike) -> None:
@@ -635,17 +640,25 @@ class Runtime:
             with self._changed:
                 self._changed.notify_all()
 
-    def _heads_for(self, engine: EngineLike, budget: int | None) -> list[Head]:
+    def _heads_for(self, engine: EngineLike, view: View) -> list[Head]:
+        budget = view.pixel_budget
         if budget not in self._heads:
             heads, refused = load_heads(
                 self._head_paths, engine.fingerprint, budget or engine.pixel_budget,
                 language_of(engine),
             )
             self._heads[budget] = heads
-            self._heads_refused |= refused
-            for reason in refused.values():
-                self._error(reason)
+            self._heads_refused[budget] = {file: str(error) for file, error in refused.items()}
+            where = f"view '{view.name}': " if budget is not None else ""
+            for reason in by_cause(refused):
+                self._error(where + reason)
         return self._heads[budget]
+
+    def _refused_by_view(self) -> dict[str, dict[str, str]]:
+        budgets = {"" if view.view.pixel_budget is None else view.name: view.view.pixel_budget
+                   for view in self._views}
+        return {name: dict(refused) for name, budget in budgets.items()
+                if (refused := self._heads_refused.get(budget))}
 
     def _wait(self) -> bool:
         """Wait for something to do; return whether to go on."""
@@ -878,7 +891,7 @@ class Runtime:
             views,
             model=self._model,
             heads=tuple(head.name for head in self._heads.get(None, ())),
-            heads_refused=dict(self._heads_refused),
+            heads_refused=self._refused_by_view(),
             learned={address(*one.key): one for one in self.learned()},
             reuse=encoding.reuse if encoding else self._reused,
             batch_gain=encoding.batch_gain if encoding else 1.0,

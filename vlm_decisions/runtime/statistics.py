@@ -88,7 +88,8 @@ class RuntimeStats:
       groups that were neither appended nor asked about, since nothing had changed.
     - `costs`: tokens and milliseconds by question, 0 where a head answers it; `overload`: what is
       too dear where rates had to be lowered within the last seconds, or empty.
-    - `heads`: names of those in use; `heads_refused`: file to reason. `model`: empty until loaded.
+    - `heads`: names of those in use; `heads_refused`: file to reason, by view of a pixel budget of
+      its own (empty: the others). `model`: empty until loaded.
     - `learned`: what was learned of questions and is in use.
     - `views`: the same of each view by name. `batch_gain`: how many times as fast a group is
       encoded among others of other views as by itself.
@@ -128,7 +129,7 @@ class RuntimeStats:
     reuse: ReuseStats | None = None
     costs: dict[str, Cost] = field(default_factory=dict)
     heads: tuple[str, ...] = ()
-    heads_refused: dict[str, str] = field(default_factory=dict)
+    heads_refused: dict[str, dict[str, str]] = field(default_factory=dict)
     learned: dict[str, Learned] = field(default_factory=dict)
     views: dict[str, ViewStats] = field(default_factory=dict)
     batch_gain: float = 1.0

@@ -108,16 +108,19 @@ class ViewState:
         self._before: tuple[int, int] | None = None
         self._taken_s: float | None = None  # when the last group was taken; None: at rest
 
-    def begin(self, engine: EngineLike, heads: Sequence[Head], number: int) -> None:
-        """Open a stream on the engine; raises ViewError, and what the engine raises.
-
-        `number`: of views before it. Each is refreshed at times of its own: views that began
-        together would all have to be asked at once, again and again.
-        """
+    def check_budget(self, engine: EngineLike) -> None:
+        """Raise ViewError for a pixel budget below one visual token of the engine."""
         budget, token = self.view.pixel_budget, engine.token_pixels
         if budget is not None and budget < token * token:
             raise ViewError(f"view '{self.name}': pixel_budget {budget} is below one visual token, "
                             f"which has {token} by {token} pixels", "pixel_budget")
+
+    def begin(self, engine: EngineLike, heads: Sequence[Head], number: int) -> None:
+        """Open a stream on the engine; raises what the engine raises.
+
+        `number`: of views before it. Each is refreshed at times of its own: views that began
+        together would all have to be asked at once, again and again.
+        """
         early = SPREAD * (number * GOLDEN % 1.0)
         self.processor = Processor(engine, heads, self.settings, self.meter, 1.0 - early)
 

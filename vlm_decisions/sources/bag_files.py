@@ -261,7 +261,7 @@ class McapFile:
     def _does_not_fit(self, at: int, end: int, code: int, length: int, finished: bool) -> str:
         if not finished:
             return (f"{self.path}: cut off at byte {end}, in the middle of a record that begins "
-                    f"at byte {at} (partial reads what comes before it)")
+                    f"at byte {at} (run --partial plays what comes before it)")
         name = RECORD_NAMES.get(code, f"kind {code}")
         return (f"{self.path}: damaged: the record at byte {at} ({name}) claims {length} bytes, "
                 f"{max(end - at - 9, 0)} are left in the file")

@@ -268,7 +268,7 @@ class Bag:
             whole = unpack(packed, unpacked)
         if not whole and not self._partial:
             raise BagError(f"{path}: cut off at byte {path.stat().st_size}: its zstd compression "
-                           "does not end (partial reads what comes before it)")
+                           "does not end (run --partial plays what comes before it)")
         return open_file(target, partial=self._partial, shown=path)
 
     def _declared(self) -> dict[str, int]:

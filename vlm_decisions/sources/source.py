@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from ..files.listing import there_are
+from ..files.listing import listed, there_are
 from ..frames import NS
 from .bags import Bag
 from .live import is_url, open_stream, open_webcam
@@ -64,9 +64,9 @@ class BagImages:
 
     shortfall = ""
 
-    def __init__(self, path: str | Path, topic: str, first_ns: int) -> None:
-        """Open the bag. Raises BagError."""
-        self._bag = Bag(path)
+    def __init__(self, path: str | Path, topic: str, first_ns: int, partial: bool = False) -> None:
+        """Open the bag; `partial`: see Bag. Raises BagError."""
+        self._bag = Bag(path, partial=partial)
         self._frames = self._bag.images(topic)
         self._first_ns = first_ns
         self.ended = False
@@ -91,12 +91,15 @@ class BagImages:
 
 
 def open_sources(
-    given: Sequence[str], images: Sequence[str], *, vectors: bool = False
+    given: Sequence[str], images: Sequence[str], *, vectors: bool = False,
+    topic: str | None = None, partial: bool = False,
 ) -> dict[str, Source]:
     """Open the source of each image that views are of; `images`: their names, empty for `image`.
 
     `given`: `IMAGE=SOURCE` for each, or one SOURCE without a name: that of the only image, or a bag
-    that holds all. `vectors`: see VideoFile. Raises SourceError, BagError.
+    that holds all. `vectors`: see VideoFile. `topic`: of a bag with several image topics, for the
+    image whose name is empty. `partial`: read what is whole of a bag that is cut off. Raises
+    SourceError, BagError.
     """
     wanted = {image or IMAGE: image for image in images}
     named: dict[str, str] = {}
@@ -123,24 +126,35 @@ def open_sources(
         for image, source in named.items():
             opened[wanted[image]] = open_source(source, vectors=vectors)
         if whole is not None:
-            opened |= _whole(whole, [wanted[image] for image in missing], vectors)
+            opened |= _whole(whole, [wanted[image] for image in missing], vectors, topic, partial)
+            topic = partial = None  # it has them
+        if topic or partial:
+            raise SourceError(f"{'--topic' if topic else '--partial'} goes with a bag as the only "
+                              "--source")
     except BaseException:
         close(opened.values())
         raise
     return opened
 
 
-def _whole(source: str, images: Sequence[str], vectors: bool) -> dict[str, Source]:
+def _whole(source: str, images: Sequence[str], vectors: bool, topic: str | None,
+           partial: bool) -> dict[str, Source]:
     """Return the source of each image out of one that stands for all."""
     if not Path(source).exists() or not is_bag(source):
+        if topic or partial:
+            raise SourceError(f"--source {source} is no bag: {'--topic' if topic else '--partial'} "
+                              "goes with one")
         if len(images) > 1:
             raise SourceError(f"--source {source} is one camera, and the views are of "
                               f"{len(images)}: {_usage([image or IMAGE for image in images])}")
         return {images[0]: open_source(source, vectors=vectors)}
-    with Bag(source) as bag:
-        topics = {image: bag.image_topic(image or None).name for image in images}
-        first_ns = min(next(bag.stamps(topic)) for topic in topics.values())
-    return {image: BagImages(source, topic, first_ns) for image, topic in topics.items()}
+    if topic and "" not in images:
+        raise SourceError(f"--topic {topic}: the views name their topics themselves: "
+                          f"{listed(images)}")
+    with Bag(source, partial=partial) as bag:
+        topics = {image: bag.image_topic(image or topic).name for image in images}
+        first_ns = min(next(bag.stamps(name)) for name in topics.values())
+    return {image: BagImages(source, name, first_ns, partial) for image, name in topics.items()}
 
 
 def _usage(images: Sequence[str]) -> str:
