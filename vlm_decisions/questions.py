@@ -648,9 +648,10 @@ class QuestionBook:
         self._insert_view(view)
         try:
             self._check_links(self._questions)
-        except QuestionError:
+        except QuestionError as error:
             del self._views[view.name]
-            raise
+            raise QuestionError(f"view '{view.name}' cannot be added: {error}",
+                                error.field) from error
 
     def _insert_view(self, view: View) -> None:
         try:

@@ -84,7 +84,8 @@ def test_what_is_wrong_is_named_with_its_line(line, told):
 
 @pytest.mark.parametrize("name, told", [
     ("A", "view 'A': the name overlaps with 'a'"), ("a", "exists already"),
-    ("all", "that name is taken"), ("decisions", "that name is taken"),
+    ("in", "words of conditions"), ("all", "that name is taken"),
+    ("decisions", "that name is taken"),
     ("two__", "is not a ROS name"), ("9", "is not a ROS name"), ("é", "is not a ROS name"),
 ])
 def test_names_that_do_not_do(name, told):
@@ -92,6 +93,17 @@ def test_names_that_do_not_do(name, told):
     with pytest.raises((QuestionError, ViewError), match=told):
         book.add_view(View(name, "/b"))
     assert [view.name for view in book.views] == ["a"]
+
+
+def test_a_view_that_cannot_stand_beside_others_is_named_with_them():
+    book = QuestionBook.loads("views: {front: {image: /f}, often: {image: /f, sample_hz: 2}}\n"
+                              "questions:\n  - {id: x, text: y, unsure: often}", "q")
+    with pytest.raises(QuestionError, match="view 'twin' differs in nothing from 'often'"):
+        book.add_view(View("twin", "/f", sample_hz=2.0))
+    with pytest.raises(QuestionError, match="view 'back' cannot be added: question 'x': unsure "
+                                            "names the view 'often', which shows another camera"):
+        book.add_view(View("back", "/b"))
+    assert [view.name for view in book.views] == ["front", "often"]
 
 
 def test_a_question_names_a_view_that_is_there():

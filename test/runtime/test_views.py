@@ -456,15 +456,6 @@ def test_what_refuses_the_heads_of_a_view_is_said_in_one_line(tmp_path):
     assert bench.runtime.stats().heads_refused == {}
 
 
-def test_a_view_that_others_stand_against_is_named_with_them():
-    book = TWO.replace("text: red", "text: red, view: front, unsure: often").replace(
-        "views: {", "views: {often: {image: /front, sample_hz: 2}, ")
-    bench = Views(book)
-    with pytest.raises(QuestionError, match="view 'twin' cannot be added: view 'twin' differs in "
-                                            "nothing from 'often'"):
-        bench.runtime.add_view(View("twin", "/front", sample_hz=2.0))
-
-
 def test_a_listener_may_add_a_view():
     runtime = Runtime(lambda: FakeEngine(answer=red), QuestionBook.loads(TWO),
                       clock_ns=(clock := SimClock()))

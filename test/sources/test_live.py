@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import signal
 import socket
 import threading
@@ -214,12 +215,58 @@ def test_sources_that_are_not_there(source, told, capfd):
 
 
 @pytest.mark.parametrize("scheme", ["udp", "rtp"])
-def test_a_stream_that_nobody_sends(scheme, monkeypatch, capfd):
+def test_a_stream_whose_sender_starts_later_is_waited_for(scheme, monkeypatch, capfd):
     assert live.LISTEN_S <= 5.0
     monkeypatch.setattr(live, "LISTEN_S", 0.3)
-    with pytest.raises(SourceError, match=r"nothing came within 0.3 s \(start the sender first"):
-        open_stream(f"{scheme}://127.0.0.1:23466")
+    monkeypatch.setattr(live, "REOPEN_S", 5.0)
+    monkeypatch.setattr(live, "PAUSES_S", (0.01,))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    source = open_stream(f"{scheme}://127.0.0.1:{port}")
+    try:
+        assert re.search(r"nothing came within 0.3 s \(is something sent", source.trouble)
+        assert source.next() is None and not source.ended
+        if scheme == "udp":
+            over = threading.Event()
+            sender = threading.Thread(target=send_again_and_again, args=(port, over))
+            sender.start()
+            try:
+                assert wait_for_frame(source, 60.0)[0].shape == (120, 160, 3)
+            finally:
+                over.set()
+                sender.join()
+            assert source.trouble == ""
+    finally:
+        source.close()
     assert capfd.readouterr() == ("", "")
+
+
+def send_again_and_again(port: int, over: threading.Event) -> None:
+    """Send a transport stream in datagrams, as a camera does, again and again."""
+    data = transport_stream(encoded("h264", 40, gop=5, options={"tune": "zerolatency"})[0])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        while not over.is_set():
+            for at in range(0, len(data), 7 * 188):
+                sender.sendto(data[at:at + 7 * 188], ("127.0.0.1", port))
+                if over.wait(0.01):
+                    return
+
+
+def test_the_end_does_not_wait_for_a_stream_that_nobody_sends():
+    """It is asked for in another thread, which closes nothing that is in use."""
+    go, asked = threading.Event(), threading.Event()
+
+    def connect(wait_s: float) -> Camera:
+        if asked.is_set():
+            go.wait(60.0)
+        asked.set()
+        raise live.SilentError("nothing came")
+
+    source = LiveSource("camera", connect)
+    source.close()
+    assert source.ended and not go.is_set()
+    go.set()
 
 
 def test_a_signal_does_not_wait_until_a_camera_is_opened():

@@ -376,6 +376,22 @@ def test_the_state_is_honest(viewer, page):
     expect(page.locator("#banner"), "It was played to its end")
 
 
+def test_what_a_form_said_while_the_node_was_away_is_forgotten_when_it_is_back(viewer, page):
+    viewer.board.link(False, "no word from /test_node")
+    expect(page.locator("#banner"), "no word from /test_node")
+    viewer.source.fail = PageSourceError("no decision node answers")
+    page.get_by_label("Question", exact=True).fill("Is it?")
+    page.get_by_role("button", name="Keep asking").click()
+    expect(page.locator("#ask-error"), "No decision node answers.")
+    page.wait_for_timeout(500)
+    assert page.locator("#ask-error").inner_text()  # not before
+    page.faults.clear()
+    viewer.board.link(True, "")
+    viewer.board.system(READY)
+    expect(page.locator("#link"), "Starting")
+    assert page.locator("#ask-error").inner_text() == ""
+
+
 LISTEN = """() => {
   window.heard = [];
   const live = [...document.querySelectorAll(

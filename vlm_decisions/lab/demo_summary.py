@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..decision import TIER_HEALTH, UNKNOWN, Decision
+from ..files.columns import columns
 from ..frames import NS
 from ..questions import Question
 from ..runtime.statistics import percentiles
@@ -62,14 +63,13 @@ def summarise(decisions: Iterable[Decision], truth: Truth,
 def print_summary(summary: dict[str, Any]) -> None:
     """Print the table of a summary."""
     def percent(value: float | None) -> str:
-        return "    -" if value is None else f"{100 * value:4.0f}%"
+        return "-" if value is None else f"{100 * value:.0f}%"
 
-    print(f"\n{'question':<24} {'accuracy':>8} {'judged':>7} {'rate':>8}")
-    for name, row in summary["questions"].items():
-        print(f"{name:<24} {percent(row['accuracy']):>8} {row['judged']:>7}"
-              f" {row['rate_hz']:>5.1f} Hz")
+    rows = [(name, percent(row["accuracy"]), str(row["judged"]), f"{row['rate_hz']:.1f} Hz")
+            for name, row in summary["questions"].items()]
+    print("", *columns([("question", "accuracy", "judged", "rate"), *rows]), sep="\n")
     age = summary["age_ms"]
-    print(f"\n{summary['decisions']} decisions; right in {percent(summary['accuracy']).strip()} of "
+    print(f"\n{summary['decisions']} decisions; right in {percent(summary['accuracy'])} of "
           f"{summary['judged']} judged (answers within 0.5 s of a change of the truth are not); "
           f"{summary['unknown']} unknown")
     if age["p50"] is not None:

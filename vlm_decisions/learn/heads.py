@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from ..files.columns import columns
+from ..files.listing import listed
 from ..runtime.heads import FEATURE_PATH, Head, HeadError, language_of, write_head
 from ..sources.labels import LabelError, Labels, questions_of, read_labels
 from .features import features_of
@@ -208,15 +210,15 @@ def _chosen(labels: Labels, questions: Sequence[str], motion: Motion,
     for name in (*questions, *motion.opposite):
         if name not in labelled and motion.opposite.get(name) not in labelled:
             raise LabelError(f"{file}: no label of the question {name!r}; labelled are: "
-                             f"{', '.join(labelled)}")
+                             f"{listed(labelled)}")
     return [name for name in labelled if name in questions] if questions else labelled
 
 
 def report(heads: Sequence[Head], out: Path) -> None:
     """Print one line for each trained head."""
-    print(f"{'head':<24} {'pooling':<9} {'AUROC':>6} {'right':>6} {'Brier':>6}  held out")
-    for head in heads:
-        m = head.metrics
-        print(f"{head.name:<24} {head.pooling:<9} {m['auroc']:6.3f} {100 * m['accuracy']:5.0f}% "
-              f"{m['brier']:6.3f}  {m['samples']} samples of {m['sources']} sources")
+    rows = [(head.name, head.pooling, f"{m['auroc']:.3f}", f"{100 * m['accuracy']:.0f}%",
+             f"{m['brier']:.3f}", f"{m['samples']} samples of {m['sources']} sources")
+            for head in heads for m in [head.metrics]]
+    headings = ("head", "pooling", "AUROC", "right", "Brier", "held out")
+    print(*columns([headings, *rows], left=(0, 1, 5)), sep="\n")
     print(f"written to {out}")

@@ -257,11 +257,7 @@ class Runtime:
         """
         with self._lock:
             self._check_region(view)
-            try:
-                self._book.add_view(view)
-            except QuestionError as error:
-                raise QuestionError(f"view '{view.name}' cannot be added: {error}",
-                                    error.field) from error
+            self._book.add_view(view)
             added = self._open(view)
             self._book_changed()
             if self._thread in (None, threading.current_thread()) and self._engine is not None:

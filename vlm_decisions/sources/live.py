@@ -33,7 +33,7 @@ OPEN_S, REOPEN_S, READ_S = 15.0, 3.0, 3.0
 """Longest times for a stream to open at first and again, and for its next packet to come."""
 
 LISTEN_S = 5.0
-"""Longest time at first for a stream that is sent here: without a sender there is no answer."""
+"""Longest time at first for a stream that is sent here; its sender may also start later."""
 
 SENT_HERE = ("udp", "rtp")
 
@@ -41,6 +41,10 @@ NO_ANSWER = "no answer in time"
 
 DRIFT = 500e-6
 """Seconds a second by which a camera's clock may run slower than this machine's."""
+
+
+class SilentError(SourceError):
+    """Nothing came yet on an address that a stream is sent to."""
 
 
 class Reader(Protocol):
@@ -63,7 +67,7 @@ class LiveSource:
     frame was taken as far as that can be told: by the camera's own clock, set by the frame that
     came with the least delay. A frame that waited on its way is as old as it is. `trouble` says
     what is wrong now. Raises SourceError where the camera cannot be opened at first, within
-    `open_s` seconds.
+    `open_s` seconds; a stream that is sent here is waited for on and on.
     """
 
     ended = False
@@ -78,8 +82,9 @@ class LiveSource:
         self._newest: tuple[Callable[[], np.ndarray], float] | None = None
         self._changed = threading.Condition()
         self._stop = threading.Event()
+        self._reader: Reader | None = None
         # Opened in the other thread: a signal to this one does not wait until it is.
-        first: Future[Reader] = Future()
+        first: Future[Reader | None] = Future()
         self._thread = threading.Thread(target=self._open, args=(first, open_s), name="camera",
                                         daemon=True)
         self._thread.start()
@@ -112,11 +117,14 @@ class LiveSource:
         with self._changed:
             self.ended = True
             self._changed.notify_all()
-        self._thread.join(READ_S + 1.0)
+        if self._reader is not None:  # what is still being opened is not waited for
+            self._thread.join(READ_S + 1.0)
 
-    def _open(self, first: Future[Reader], open_s: float) -> None:
+    def _open(self, first: Future[Reader | None], open_s: float) -> None:
         try:
             reader = self._connect(open_s)
+        except SilentError as error:
+            reader, self.trouble = None, str(error)
         except BaseException as error:
             first.set_exception(error)
             return
@@ -127,7 +135,7 @@ class LiveSource:
         failures = 0
         while not self._stop.is_set():
             try:
-                reader = reader or self._connect(REOPEN_S)
+                self._reader = reader = reader or self._connect(REOPEN_S)
                 for picture, t_s in _on_one_clock(reader.frames()):
                     if self._stop.is_set():
                         break
@@ -142,7 +150,7 @@ class LiveSource:
             finally:
                 if reader is not None:
                     reader.close()
-                reader = None
+                self._reader = reader = None
             self._stop.wait(PAUSES_S[min(failures, len(PAUSES_S) - 1)])
             failures += 1
 
@@ -179,8 +187,8 @@ class NetworkStream:
         except (av.FFmpegError, OSError) as error:
             why = _why(error)
             if url.startswith(SENT_HERE) and why == NO_ANSWER:
-                why = (f"nothing came within {wait_s:g} s (start the sender first, to this address "
-                       "and port)")
+                raise SilentError(f"{self.name}: nothing came within {wait_s:g} s (is something "
+                                  "sent to this address and port?)") from error
             raise SourceError(f"{self.name} cannot be opened: {why}") from error
         if not self._container.streams.video:
             self._container.close()

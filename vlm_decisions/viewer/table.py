@@ -10,9 +10,9 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TextIO
-from unicodedata import combining, east_asian_width
 
 from ..decision import TIER_HEALTH, UNKNOWN, Decision
+from ..files.columns import cells, cut, padded
 from ..frames import NS
 from ..texts import without_numbers
 from ..views import address
@@ -61,7 +61,7 @@ class Table:
             return
         size = shutil.get_terminal_size()
         lines = table_lines(decisions, truth, rates_hz, size.columns - 1)
-        lines += [_cut(line, size.columns - 1) for line in _reasons(decisions)]
+        lines += [cut(line, size.columns - 1) for line in _reasons(decisions)]
         if left_s is not None:
             lines.append(f"{left_s:.0f} s left")
         if len(lines) >= size.lines:  # what scrolls away cannot be drawn over
@@ -114,11 +114,11 @@ def table_lines(decisions: Iterable[Decision], truth: Truth | None,
             "rate": f"{rates_hz.get(name, 0.0) if answered else 0.0:.1f} Hz",
             "began": _began(d),
             "truth": real + ("" if real in ("", "-", d.answer) else "  <-")})
-    longest = max((_cells(row["answer"]) for row in rows), default=0)
+    longest = max((cells(row["answer"]) for row in rows), default=0)
     wanted = {**_COLUMNS, "answer": min(max(_COLUMNS["answer"], longest), _LONGEST_ANSWER)}
     widths = _fitted({name: wide for name, wide in wanted.items()
                       if name != "truth" or truth is not None}, width)
-    return [" ".join(_cell(row[name], name, widths[name]) for name in _ORDER
+    return [" ".join(padded(row[name], widths[name], name in _LEFT) for name in _ORDER
                      if name in widths).rstrip()
             for row in ({name: name for name in _ORDER}, *rows)]
 
@@ -155,23 +155,3 @@ def _fitted(widths: dict[str, int], width: int) -> dict[str, int]:
     for name, least in _SHORTEST.items():
         widths[name] -= max(0, min(over(), widths[name] - least))
     return widths
-
-
-def _cell(text: str, name: str, width: int) -> str:
-    text = _cut(text, width)
-    blank = " " * (width - _cells(text))
-    return text + blank if name in _LEFT else blank + text
-
-
-def _cut(text: str, width: int) -> str:
-    """Return a text that is no wider than `width` cells, marked where it was longer."""
-    if _cells(text) <= width:
-        return text
-    while _cells(text) > width - 1:
-        text = text[:-1]
-    return text + "~"
-
-
-def _cells(text: str) -> int:
-    """Return the cells of a terminal that a text takes: two for a Chinese character."""
-    return sum(0 if combining(one) else 1 + (east_asian_width(one) in "WF") for one in text)

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from ...files.columns import columns
+from ...files.listing import listed
 from ...frames import NS, Frame, Sampler
 from ...runtime.heads import Head
 from ...runtime.health import HealthMonitor
@@ -102,13 +104,13 @@ def print_heads_view(result: dict[str, Any]) -> None:
           + ("-" if change is None else f"{change:.4f}"))
     print("health: " + ", ".join(f"{name.removeprefix('camera_')} {p:.2f}"
                                  for name, p in result["health"].items()))
-    print(f"{'head':<24} {'mean p':>7} {'low':>6} {'high':>6} {'yes':>5}")
-    for name, row in result["heads"].items():
-        if row["mean"] is None:
-            print(f"{name:<24} its window was never long enough")
-            continue
-        print(f"{name:<24} {row['mean']:7.3f} {row['low']:6.3f} {row['high']:6.3f} "
-              f"{100 * row['yes']:4.0f}%")
+    rows = [(name, f"{row['mean']:.3f}", f"{row['low']:.3f}", f"{row['high']:.3f}",
+             f"{100 * row['yes']:.0f}%")
+            for name, row in result["heads"].items() if row["mean"] is not None]
+    print(*columns([("head", "mean p", "low", "high", "yes"), *rows]), sep="\n")
+    short = [name for name, row in result["heads"].items() if row["mean"] is None]
+    if short:
+        print(f"never a window long enough for: {listed(short)}")
 
 
 def plot_heads_view(result: dict[str, Any], path: str) -> None:

@@ -29,14 +29,18 @@ let hello = null;
 let connected = false;
 let again = "";
 
+function forget() {
+  forgetAsk();
+  edit.clear();
+}
+
 const live = new Live({
   hello(message) {
     hello = message;
     connected = true;
     events.clear();
     system = state = null;
-    forgetAsk();
-    edit.clear();
+    forget();
     document.title = `Decisions of ${message.name}`;
   },
   state(message) {
@@ -59,7 +63,10 @@ const live = new Live({
       say($("mark"), system.mark);
       $("mark").hidden = !system.mark;
     }
-    if (message.state) state = message.state;
+    if (message.state) {
+      if (state?.kind === "no_node" && message.state.kind !== "no_node") forget(); // said of another time
+      state = message.state;
+    }
     if (message.events) events.take(message.events, Boolean(message.history));
     draw();
     if (message.history) table.sparks(t);
