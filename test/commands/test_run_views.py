@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import re
+import threading
+import urllib.request
 
 import cv2
 import numpy as np
@@ -108,6 +112,52 @@ def test_sources_that_do_not_fit_the_views_are_refused(
     given = [f"--source={text.replace('F', films['/front'])}" for text in sources]
     code, log = run(monkeypatch, tmp_path, *given)
     assert (code, log) == (1, []) and why in capsys.readouterr().err
+
+
+def test_what_is_true_of_a_recording_is_scored_on_its_page(monkeypatch, tmp_path, films, capfd):
+    """A film that is bright throughout: told so for its first second, then the opposite."""
+    monkeypatch.setattr(Engine, "load", lambda *_, **options: SeeingModel())
+    truth = tmp_path / "truth.yaml"
+    truth.write_text("segments:\n- {start_s: 0, end_s: 1, facts: {ask_1: yes, other: no}}\n"
+                     "- {start_s: 1, end_s: 2, facts: {ask_1: no}}\n")
+    found, over = {}, threading.Event()
+
+    def look() -> None:
+        while not over.wait(0.1):
+            said = capfd.readouterr()
+            url = re.search(r"viewer: (http\S+)", said.out)
+            found.setdefault("url", url and url[1])
+            if not found["url"]:
+                del found["url"]
+                continue
+            with contextlib.suppress(OSError):
+                with urllib.request.urlopen(f"{found['url']}/api/timeline") as reply:
+                    found.update(json.load(reply))
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        assert cli.main(["run", "--source", str(films["/front"]), "--ask", "Is it bright?",
+                         "--viewer", "--port", "0", "--truth", str(truth), "--seconds", "4"]) == 0
+    finally:
+        over.set()
+        looking.join()
+    assert [answer for _, answer in found["truth"]["ask_1"]][:2] == ["yes", "no"]
+    right, judged = found["scores"]["ask_1"]
+    assert 0 < right < judged
+
+
+@pytest.mark.parametrize(("sources", "truth", "why"), [
+    (["webcam"], "truth.yaml", "--truth goes with one video file or bag"),
+    (["/front=F", "/back=F"], "truth.yaml", "--truth goes with one video file or bag"),
+    (["F"], "nowhere.yaml", "nowhere.yaml: No such file"),
+])
+def test_truth_that_cannot_be_told_is_refused(monkeypatch, tmp_path, films, sources, truth, why,
+                                              capsys):
+    given = [f"--source={text.replace('F', str(films['/front']))}" for text in sources]
+    monkeypatch.setattr("vlm_decisions.sources.source.open_sources", lambda *_, **__: {})
+    code = cli.main(["run", *given, "--ask", "Is it?", "--viewer", "--port", "0", "--truth", truth])
+    assert code == 1 and why in capsys.readouterr().err
 
 
 def test_a_bag_must_hold_what_the_views_are_of(tmp_path):

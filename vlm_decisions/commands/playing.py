@@ -21,13 +21,13 @@ Camera = tuple[str, str]
 
 
 def play(sources: Mapping[Camera, Source], runtime: Runtime, tell: Callable[[str], None], *,
-         taken: Callable[[Frame, Camera], None] = lambda frame, camera: None,
+         taken: Callable[[Frame, Camera, float], None] = lambda frame, camera, t_s: None,
          closed: Callable[[], bool] = lambda: False, max_s: float | None = None) -> None:
     """Push frames until every source has ended, `closed` says so, or `max_s` seconds are over.
 
-    `sources`: by the views' camera; files among them keep one pace. `taken`: gets each frame, in
-    the thread of its camera. `tell`: gets what a live source says of itself. Raises what a source
-    raises.
+    `sources`: by the views' camera; files among them keep one pace. `taken`: gets each frame with
+    its time in the source, in the thread of its camera. `tell`: gets what a live source says of
+    itself. Raises what a source raises.
     """
     pace = _Pace()
     players = [_Player(frames, camera, runtime, pace, tell, taken)
@@ -72,7 +72,8 @@ class _Player(threading.Thread):
     """Plays one camera; `error`: what ended it."""
 
     def __init__(self, frames: Source, camera: Camera, runtime: Runtime, pace: _Pace,
-                 tell: Callable[[str], None], taken: Callable[[Frame, Camera], None]) -> None:
+                 tell: Callable[[str], None],
+                 taken: Callable[[Frame, Camera, float], None]) -> None:
         super().__init__(name=f"camera {camera[0]}", daemon=True)
         self._frames, self._camera, self._runtime = frames, camera, runtime
         self._pace, self._tell, self._taken = pace, tell, taken
@@ -109,7 +110,7 @@ class _Player(threading.Thread):
         frame = Frame(rgb, stamp_ns, self._camera[0] or "camera", time.time_ns(),
                       getattr(frames, "motion", None))
         self._runtime.push(frame, self._camera)
-        self._taken(frame, self._camera)
+        self._taken(frame, self._camera, t_s)
 
     def _stamp_ns(self, t_s: float) -> int:
         """Return a stamp; times of a live source are steady, those of a file begin at 0."""

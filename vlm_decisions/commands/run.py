@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .arguments import Commands, port, positive, reuse_arguments, reuse_settings
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from ..runtime.log import DecisionLog
     from ..runtime.settings import RuntimeSettings
     from ..sources.source import Source
+    from ..sources.truth import Truth
     from ..viewer.local import LocalViewer
 
 WINDOW = "vlm_decisions"
@@ -53,9 +55,11 @@ def add(commands: Commands) -> None:
     live.add_argument("--viewer", action="store_true",
                       help="serve a page that shows it (and no window); it stays until Ctrl-C")
     live.add_argument("--port", type=port, default=8321, help="of the page [8321]")
+    live.add_argument("--truth", metavar="F", help="what is true in the recording, for the page "
+                      "with a running score: a YAML file, or a topic of the bag")
     reuse_arguments(live)
     live.add_argument("--seconds", type=positive, default=None, help="stop after so long")
-    live.only("--viewer", lambda options: options.viewer, "--port")
+    live.only("--viewer", lambda options: options.viewer, "--port", "--truth")
     live.set_defaults(run=run)
 
 
@@ -70,6 +74,7 @@ def run(options: argparse.Namespace) -> int:
     opened = open_sources(options.source, list(cameras), vectors=options.reuse == "vectors",
                           topic=options.topic, partial=options.partial)
     sources = {cameras[image]: frames for image, frames in opened.items()}
+    told = _truth_of(options, book) if options.truth else None
     viewer = None
     if options.viewer:
         from ..viewer.local import LocalViewer
@@ -80,6 +85,7 @@ def run(options: argparse.Namespace) -> int:
     writer = DecisionLog(options.log) if options.log else None
     runtime = run_live(sources, book, model=options.model, log=writer,
                        view=not (options.no_view or viewer), max_s=options.seconds, viewer=viewer,
+                       truth=told,
                        settings=RuntimeSettings(reuse=reuse_settings(options)))
     stats = runtime.stats()
     total = stats.tick_ms.get("total")
@@ -97,6 +103,23 @@ def run(options: argparse.Namespace) -> int:
         _complain(f"{writer.missing} decisions are missing in {writer.path}")
         return 1
     return 0
+
+
+def _truth_of(options: argparse.Namespace, book: QuestionBook) -> Truth:
+    """Return what is true at seconds since the first image of the one recording that is played.
+
+    Raises TruthError.
+    """
+    from ..sources.recording import open_recording
+    from ..sources.truth import TruthError
+
+    if len(options.source) > 1 or not Path(options.source[0]).exists():
+        raise TruthError("--truth goes with one video file or bag as the only --source")
+    with open_recording(options.source[0], options.truth, book, topic=options.topic,
+                        ignore_unknown=True) as recording:
+        if recording.note:
+            _complain(f"warning: {recording.note}")
+        return recording.truth.shifted(-recording.first_ns)
 
 
 def make_book(
@@ -120,7 +143,7 @@ def make_book(
 def run_live(sources: Mapping[tuple[str, str], Source], book: QuestionBook, *,
              model: str = "sim_desk", log: DecisionLog | None = None, view: bool = True,
              max_s: float | None = None, viewer: LocalViewer | None = None,
-             settings: RuntimeSettings | None = None) -> Runtime:
+             settings: RuntimeSettings | None = None, truth: Truth | None = None) -> Runtime:
     """Play sources through the runtime at their own pace until all end, or are interrupted.
 
     Args:
@@ -133,6 +156,7 @@ def run_live(sources: Mapping[tuple[str, str], Source], book: QuestionBook, *,
         max_s: stop after so many seconds.
         settings: of the runtime.
         viewer: page to show it on; it stays after the end of a file, until `max_s` or an interrupt.
+        truth: of the one source, at seconds since its first image, for the page.
 
     Returns:
         The stopped runtime, for its statistics.
@@ -141,9 +165,11 @@ def run_live(sources: Mapping[tuple[str, str], Source], book: QuestionBook, *,
         EngineError, OSError: what cannot be opened, by name.
     """
     from ..files import resources
+    from ..frames import NS
     from ..model_scope import scope_mark
     from ..runtime import Runtime
     from ..sources.source import close
+    from ..sources.truth import TruthRow
     from .playing import play
 
     def load_engine() -> Any:
@@ -159,9 +185,11 @@ def run_live(sources: Mapping[tuple[str, str], Source], book: QuestionBook, *,
             said.add(message)
             _complain(message)
 
-    def taken(frame: Frame, camera: tuple[str, str]) -> None:
+    def taken(frame: Frame, camera: tuple[str, str], t_s: float) -> None:
         if viewer:
             viewer.frame(frame, camera)
+            if truth and (facts := truth.facts(round(t_s * NS))):
+                viewer.truth(TruthRow(frame.stamp_ns, facts), camera)
         display.frame(frame, camera)
 
     runtime = Runtime(load_engine, book, on_decision=display.take, on_error=complain,

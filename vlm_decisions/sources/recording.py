@@ -23,6 +23,7 @@ VIDEO_FIRST_NS = 1_000 * NS
 class ReplaySource:
     """A source with its truth; `frames` opens it anew each time.
 
+    `first_ns`: the stamp of its first image.
     `note`: what to say where a part of the truth is not about the images.
     """
 
@@ -31,6 +32,7 @@ class ReplaySource:
     frames: Callable[[], Iterator[Frame]]
     topic: str = ""
     note: str = ""
+    first_ns: int = 0
 
 
 def is_bag(path: str | Path) -> bool:
@@ -67,12 +69,12 @@ def open_recording(
         facts = read_truth(truth, VIDEO_FIRST_NS)
         note = check_times(facts.shifted(-VIDEO_FIRST_NS), 0, length_ns, truth, RELATIVE)
         yield _limited(path.name, facts.check(asked, ignore_unknown=ignore_unknown),
-                       lambda: video_frames(path), limit_s, "", note)
+                       lambda: video_frames(path), limit_s, "", note, VIDEO_FIRST_NS)
         return
     with Bag(path) as bag:
         chosen = bag.image_topic(topic).name
+        first_ns, end_ns = bag.extent(chosen, stamps=stamps)
         if truth is not None and Path(truth).is_file():
-            first_ns, end_ns = bag.extent(chosen, stamps=stamps)
             facts = read_truth(truth, first_ns)
             note = check_times(facts.shifted(-first_ns), 0, end_ns - first_ns, truth, RELATIVE)
         else:
@@ -84,7 +86,7 @@ def open_recording(
         yield _limited(path.name or str(path),
                        facts.check(asked, ignore_unknown=ignore_unknown),
                        lambda: bag.images(chosen, stamps=stamps, value_range=value_range),
-                       limit_s, chosen, note)
+                       limit_s, chosen, note, first_ns)
 
 
 def _check_clocks(bag: Bag, topic: str, stamps: str, truth: Truth) -> str:
@@ -121,9 +123,9 @@ def video_frames(path: str | Path, first_ns: int = VIDEO_FIRST_NS) -> Iterator[F
 
 
 def _limited(name: str, truth: Truth, frames: Callable[[], Iterator[Frame]],
-             limit_s: float | None, topic: str, note: str) -> ReplaySource:
+             limit_s: float | None, topic: str, note: str, first_ns: int) -> ReplaySource:
     if limit_s is None:
-        return ReplaySource(name, truth, frames, topic, note)
+        return ReplaySource(name, truth, frames, topic, note, first_ns)
     kept = truth.until(truth.start_ns + round(limit_s * NS))
 
     def cut() -> Iterator[Frame]:
@@ -132,4 +134,4 @@ def _limited(name: str, truth: Truth, frames: Callable[[], Iterator[Frame]],
                 return
             yield frame
 
-    return ReplaySource(name, kept, cut, topic, note)
+    return ReplaySource(name, kept, cut, topic, note, first_ns)

@@ -173,6 +173,11 @@ class Truth:
         span = self.at(question_id, t_ns)
         return None if span is None else span.answer
 
+    def facts(self, t_ns: int) -> dict[str, str]:
+        """Return the right answers that are known at `t_ns`, by question."""
+        answers = {name: self.answer(name, t_ns) for name in self.spans}
+        return {name: answer for name, answer in answers.items() if answer is not None}
+
     def covering(self, question_id: str, start_ns: int, end_ns: int) -> Span | None:
         """Return the span of a question that contains start_ns to end_ns, or None."""
         span = self.at(question_id, start_ns)

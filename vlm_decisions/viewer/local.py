@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from ..events import EventSpec
 from ..frames import Frame
 from ..runtime import Runtime
+from ..sources.truth import TruthRow
 from .app import ViewerApp
 from .board import Board
 from .complaints import Complaints
@@ -18,8 +19,9 @@ from .server import HOST, PORT, Server
 class LocalViewer:
     """Serves a page about a runtime; hand it each frame, and call `ended` after the last.
 
-    A frame goes with its camera, as views have it. `name` is shown as what is looked at, `tell`
-    gets what should be logged. Raises ServerError where the address is taken.
+    A frame goes with its camera, as views have it; `truth` takes what is true of one, where that is
+    known. `name` is shown as what is looked at, `tell` gets what should be logged. Raises
+    ServerError where the address is taken.
     """
 
     def __init__(self, name: str, tell: Callable[[str], None], *, host: str = HOST,
@@ -28,6 +30,7 @@ class LocalViewer:
         board, pictures = Board(), Pictures(complain)
         self.source = RuntimeSource(board, pictures, name)
         self.frame: Callable[[Frame, tuple[str, str]], None] = self.source.frame
+        self.truth: Callable[[TruthRow, tuple[str, str]], None] = self.source.truth
         self.ended: Callable[[], None] = self.source.ended
         self._app = ViewerApp(self.source, board, pictures, complain, host, names)
         self.server = Server(host, port)

@@ -17,6 +17,7 @@ from ..model_scope import scope_mark
 from ..questions import Question
 from ..runtime import Runtime
 from ..runtime.system import System
+from ..sources.truth import TruthRow
 from ..views import ALL, View, named
 from . import overlay
 from .board import Board
@@ -96,6 +97,11 @@ class RuntimeSource:
                     self._pictures.moments.put(frame.image, view.name)
                 self._pictures.put(f"{CAMERA}/{view.name}", frame.image)
                 self._pictures.put(f"{OVERLAY}/{view.name}", lambda view=view: self._draw([view]))
+
+    def truth(self, row: TruthRow, camera: tuple[str, str]) -> None:
+        """Take what is true of what a camera shows, for the views that show all of it."""
+        self._board.truth(row, [view.name for view in self._runtime.views()
+                                if view.camera == camera and not view.region])
 
     def _draw(self, views: Iterable[View]) -> np.ndarray:
         with self._lock:
