@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from bag_tools import START_NS, header, make_bag, storage
 from fake_model import SeeingModel
+from rtsp_server import free_port
 
 from vlm_decisions import cli
 from vlm_decisions.engine import Engine
@@ -114,31 +115,26 @@ def test_sources_that_do_not_fit_the_views_are_refused(
     assert (code, log) == (1, []) and why in capsys.readouterr().err
 
 
-def test_what_is_true_of_a_recording_is_scored_on_its_page(monkeypatch, tmp_path, films, capfd):
+def test_what_is_true_of_a_recording_is_scored_on_its_page(monkeypatch, tmp_path, films):
     """A film that is bright throughout: told so for its first second, then the opposite."""
     monkeypatch.setattr(Engine, "load", lambda *_, **options: SeeingModel())
     truth = tmp_path / "truth.yaml"
     truth.write_text("segments:\n- {start_s: 0, end_s: 1, facts: {ask_1: yes, other: no}}\n"
                      "- {start_s: 1, end_s: 2, facts: {ask_1: no}}\n")
-    found, over = {}, threading.Event()
+    found, over, port = {}, threading.Event(), free_port()
 
     def look() -> None:
         while not over.wait(0.1):
-            said = capfd.readouterr()
-            url = re.search(r"viewer: (http\S+)", said.out)
-            found.setdefault("url", url and url[1])
-            if not found["url"]:
-                del found["url"]
-                continue
             with contextlib.suppress(OSError):
-                with urllib.request.urlopen(f"{found['url']}/api/timeline") as reply:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/timeline") as reply:
                     found.update(json.load(reply))
 
     looking = threading.Thread(target=look)
     looking.start()
     try:
         assert cli.main(["run", "--source", str(films["/front"]), "--ask", "Is it bright?",
-                         "--viewer", "--port", "0", "--truth", str(truth), "--seconds", "4"]) == 0
+                         "--viewer", "--port", str(port), "--truth", str(truth),
+                         "--seconds", "4"]) == 0
     finally:
         over.set()
         looking.join()

@@ -9,11 +9,13 @@ pytest.importorskip("rclpy", reason="rclpy is not installed")
 
 from vlm_decisions import decision as core
 from vlm_decisions.events import TRANSITION, Event
+from vlm_decisions.files.extras import missing
 from vlm_decisions.kinds import KINDS, NONE
 from vlm_decisions.msg import Decision as DecisionMsg
 from vlm_decisions.msg import Event as EventMsg
 from vlm_decisions.msg import Question as QuestionMsg
 from vlm_decisions.questions import ASKS, SMOOTHINGS, TIERS, Question, QuestionError
+from vlm_decisions.ros import convert
 from vlm_decisions.ros.convert import (
     decision_from_msg,
     decision_to_msg,
@@ -129,3 +131,13 @@ def test_image_message_round_trips():
     msg = rgb_to_msg(rgb[:, ::-1], 123, "cam")
     np.testing.assert_array_equal(image_to_rgb(msg), rgb[:, ::-1])
     assert time_to_ns(msg.header.stamp) == 123 and msg.header.frame_id == "cam"
+
+
+def test_messages_of_an_older_build_are_told_from_these(monkeypatch):
+    convert.check_interfaces()
+    fields = dict(convert.QuestionMsg.get_fields_and_field_types())
+    del fields["unsure"], fields["view"]
+    monkeypatch.setattr(convert.QuestionMsg, "get_fields_and_field_types", lambda: fields)
+    with pytest.raises(ImportError, match="Question has no unsure, view") as caught:
+        convert.check_interfaces()
+    assert "older than the package: build it again" in missing(caught.value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from . import bench_replay, bench_soak
 from .arguments import Commands, count, counts, positive
@@ -25,7 +26,6 @@ def add(commands: Commands) -> None:
     tick.only("--against FOLDER", _with_checkout, "--rounds")
 
     def run_tick(options: argparse.Namespace) -> int:
-        from ..files.atomic import write_json
         from ..lab.bench.against import against_checkout, against_kept
         from ..lab.bench.tick import bench_tick
 
@@ -36,13 +36,27 @@ def add(commands: Commands) -> None:
             result = bench_tick(options.seconds, options.questions)
             if options.against:
                 result |= against_kept(result, options.against)
-        for key, value in result.items():
-            print(f"{key:<24} {value}")
-        if options.json:
-            write_json(options.json, result)
+        _show(result, options.json)
         return 0
 
     tick.set_defaults(run=run_tick)
+    evidence = what.add_parser("evidence", help="what evidence_dir costs of a tick",
+                               example="--seconds 60")
+    evidence.add_argument("--seconds", type=positive, default=60.0,
+                          help="of the simulated desk, played as fast as it goes [60]")
+    evidence.add_argument("--questions", default="desk")
+    evidence.add_argument("--model", default="sim_desk")
+    evidence.add_argument("--json", metavar="F")
+
+    def run_evidence(options: argparse.Namespace) -> int:
+        from ..engine.loading import load
+        from ..lab.bench.evidence import bench_evidence
+
+        _show(bench_evidence(lambda: load(options.model), options.seconds, options.questions),
+              options.json)
+        return 0
+
+    evidence.set_defaults(run=run_evidence)
     engine = what.add_parser("engine", help="the shared prefix and four other ways to ask",
                              example="--shape 0.8b --layers 4")
     engine.add_argument("--shape", choices=("tiny", "0.8b", "2b"), default="tiny",
@@ -211,6 +225,16 @@ def add(commands: Commands) -> None:
     teach.set_defaults(run=run_teach)
     bench_replay.add(what)
     bench_soak.add(what)
+
+
+def _show(result: dict[str, Any], path: str | None) -> None:
+    """Print a result's figures, and write it to a file where one is named."""
+    from ..files.atomic import write_json
+
+    for key, value in result.items():
+        print(f"{key:<24} {value}")
+    if path:
+        write_json(path, result)
 
 
 def _with_checkout(options: argparse.Namespace) -> bool:

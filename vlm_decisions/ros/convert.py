@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import dataclasses
 from collections.abc import Iterable
 from importlib import import_module
 
@@ -25,6 +26,8 @@ from ..questions import AUTO, Question
 from ..views import View
 
 _NS = 1_000_000_000
+_MESSAGES = {QuestionMsg: Question, ViewMsg: View, DecisionMsg: Decision, EventMsg: Event}
+_IN_HEADER = {"frame_id", "t_end"}
 _MAX_NS = 2**31 * _NS - 1
 
 
@@ -183,6 +186,20 @@ def view_from_msg(msg: ViewMsg) -> View:
         sample_hz=msg.sample_hz or None, window_groups=msg.window_groups or None,
         pixel_budget=msg.pixel_budget or None, priority=msg.priority,
         max_age_s=msg.max_age_s or None)
+
+
+def check_interfaces() -> None:
+    """Raise ImportError where the messages that were generated lack fields of this package's.
+
+    They would be left out without a word: a message takes any keyword.
+    """
+    for message, core in _MESSAGES.items():
+        names = {field.name.removesuffix("_ns") for field in dataclasses.fields(core)
+                 if field.compare}
+        lacking = names - _IN_HEADER - message.get_fields_and_field_types().keys()
+        if lacking:
+            raise ImportError(f"{message.__name__} has no {', '.join(sorted(lacking))}",
+                              name=message.__module__)
 
 
 def questions_to_msg(

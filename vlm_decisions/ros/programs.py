@@ -29,6 +29,7 @@ def main(name: str, args: "list[str] | None" = None, *, signalled: int = 0,
     try:
         run = import_module(".process", __package__).run
         module = import_module(f".{NODES[name]}", __package__)
+        import_module(".convert", __package__).check_interfaces()
         return run(module.make_node, args, about=module.__doc__, signalled=signalled,
                    until_input_ends=until_input_ends)
     except ImportError as error:

@@ -103,6 +103,10 @@ class EvidenceRecorder:
         """Record an event, with a clip."""
         self._put(event)
 
+    def cpu_s(self) -> float:
+        """Return the CPU time that the recorder's thread has taken, in seconds."""
+        return time.clock_gettime(time.pthread_getcpuclockid(self._thread.ident))
+
     def close(self, timeout_s: float = 5.0) -> None:
         """Write what waits, clips with what there is, and end."""
         self._closing.set()
