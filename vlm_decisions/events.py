@@ -534,9 +534,8 @@ class EventBook:
                 events += [machine.restart(decision) for machine in machines]
             newest_ns[decision.question_id] = stamp_ns
         every = (machine for group in self._machines.values() for machine in group)
-        others = (machine for machine in every if machine.hears(decision))
-        machines = tuple(dict.fromkeys([*machines, *others]))
-        events += [machine.update(decision) for machine in machines]
+        heard = (machine for machine in every if machine in machines or machine.hears(decision))
+        events += [machine.update(decision) for machine in dict.fromkeys(heard)]
         return [event for event in events if event is not None]
 
     def states(self) -> dict[str, str]:

@@ -37,7 +37,7 @@ def test_what_a_condition_means(text, answers, holds):
 @pytest.mark.parametrize("text", [
     "", " ", "person and", "person & away", "1", "f(person)", "person.x.y", "f().person",
     "person < away(1)",
-    "1 < people < 3", "2 < people", "people > (1, 2)", "people > True", "people > 1j",
+    "1 < people < 3", "2 < people", "people > (1, 2)", "people > 1j",
     "people > person.x", "people > -person", "people in 2", "people is 2",
     "a == b == c", "__import__('os')", "[person]", "lambda: person", "person if away else person",
     "(" * 400 + "person" + ")" * 400, "not " * 124 + "person" + "x" * 500, "person\x00", 7,

@@ -321,8 +321,8 @@ def test_an_event_may_name_the_view_whose_answer_counts():
     assert happened("person", "yes", 1.2, "front") == []  # another view's yes is not the door's
     assert happened("open", "yes", 1.3, "door") == []
     assert happened("person", "yes", 1.4, "door") == [
-        ("passage", "", "through"), ("seen_by_door", "door", "yes"), ("both", "door", "yes"),
-        ("both", "front", "yes")]
+        ("passage", "", "through"), ("seen_by_door", "door", "yes"), ("both", "front", "yes"),
+        ("both", "door", "yes")]
     assert happened("person", "unknown", 1.5, "front") == []
     assert happened("person", "unknown", 1.6, "door") == [("seen_by_door", "door", "no")]
     assert set(events.states()) == {"passage", "seen_by_door", "front/both", "door/both"}

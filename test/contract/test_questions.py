@@ -417,5 +417,5 @@ def test_an_id_that_no_condition_could_name_is_refused(word):
 
 def test_heads_never_look_again():
     with pytest.raises(QuestionError, match="tier heads never asks"):
-        Question("cup", "Q?", tier="heads", unsure="window")
+        QuestionBook().add(Question("cup", "Q?", tier="heads", unsure="window"))
     assert Question("cup", "Q?", unsure="window").unsure == "window"

@@ -215,8 +215,8 @@ def test_a_folder_gives_the_heads_that_fit_and_the_reasons_of_the_others(tmp_pat
     assert set(refused) == {str(tmp_path / name) for name in ("b.npz", "c.npz", "d.npz")} | {
         str(missing)
     }
-    assert "other" in refused[str(tmp_path / "b.npz")]
-    assert "already" in refused[str(tmp_path / "c.npz")]
+    assert "other" in str(refused[str(tmp_path / "b.npz")])
+    assert "already" in str(refused[str(tmp_path / "c.npz")])
 
 
 def test_sigmoid_does_not_overflow():
