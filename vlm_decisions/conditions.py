@@ -137,7 +137,7 @@ def parse_condition(text: str) -> Condition:
         found = _Found([], [], [])
         _collect(tree, found)
     except SyntaxError as error:
-        raise ConditionError(f"cannot be read at column {error.offset}: {text.strip()}") from error
+        raise ConditionError(_unreadable(text.strip(), error.offset or 0)) from error
     except (RecursionError, MemoryError, ValueError) as error:
         if isinstance(error, ConditionError):
             raise
@@ -169,6 +169,14 @@ def _parsed(text: str) -> ast.expr:
             if name[1:] in _KEYWORDS and name.startswith("_"):
                 setattr(node, field, name[1:])
     return tree
+
+
+def _unreadable(text: str, column: int) -> str:
+    """Return what to say of a condition that cannot be read; its columns count from 1."""
+    if not 1 <= column <= len(text):
+        return f"ends before it is complete: {text}"
+    hint = ", answers are compared by ==" if re.search(r"(?<![=!<>])=(?!=)", text) else ""
+    return f"cannot be read at column {column}{hint}: {text}"
 
 
 class _Found(NamedTuple):
@@ -213,7 +221,7 @@ def _compared_with(node: ast.Compare) -> list[str | float | None]:
     right = node.comparators[0]
     if isinstance(node.ops[0], (ast.In, ast.NotIn)):
         several = isinstance(right, (ast.Tuple, ast.List, ast.Set))
-        return [_value(one) for one in right.elts] if several else []
+        return [_value(one) for one in (right.elts if several else [right])]
     sound = isinstance(node.ops[0], (ast.Eq, ast.NotEq)) or type(node.ops[0]) in _ORDERS
     return [_value(right)] if sound else []
 

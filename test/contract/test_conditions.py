@@ -38,7 +38,7 @@ def test_what_a_condition_means(text, answers, holds):
     "", " ", "person and", "person & away", "1", "f(person)", "person.x.y", "f().person",
     "person < away(1)",
     "1 < people < 3", "2 < people", "people > (1, 2)", "people > 1j",
-    "people > person.x", "people > -person", "people in 2", "people is 2",
+    "people > person.x", "people > -person", "people is 2",
     "a == b == c", "__import__('os')", "[person]", "lambda: person", "person if away else person",
     "(" * 400 + "person" + ")" * 400, "not " * 124 + "person" + "x" * 500, "person\x00", 7,
 ])
@@ -171,7 +171,22 @@ def test_words_of_python_are_names_like_others(name):
         f"a[{name}]", f"b.{name}")
 
 
+@pytest.mark.parametrize("text", ["person and", "not", "person and (", "a not in"])
+def test_a_condition_that_is_not_complete_says_so(text):
+    with pytest.raises(ConditionError, match="ends before it is complete|column"):
+        parse_condition(text)
+
+
+def test_one_answer_in_brackets_is_one_of_several():
+    for text in ("activity in (idle)", 'activity in ("idle")', "activity in (idle,)"):
+        assert parse_condition(text).compared == (("activity", "idle"),)
+        assert parse_condition(text).holds({"activity": "idle"}) is True
+    assert parse_condition("activity not in (idle)").holds({"activity": "idle"}) is False
+
+
 def test_the_column_of_a_fault_is_that_of_the_text():
+    with pytest.raises(ConditionError, match="column 8, answers are compared by =="):
+        parse_condition("person = yes")
     with pytest.raises(ConditionError, match="column 22: person and class and"):
         parse_condition("person and class and )")
     with pytest.raises(ConditionError, match="the question comes first"):

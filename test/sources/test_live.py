@@ -202,6 +202,8 @@ def test_a_webcam_that_is_in_use(webcam):
 
 @pytest.mark.parametrize(("source", "told"), [
     ("webcam:97", "there is no camera 97 on this machine"),
+    ("/dev/video97", "there is no camera 97 on this machine"),
+    ("file:///tmp/x.mp4", "give the path by itself, /tmp/x.mp4"),
     ("webcam:front", "a webcam is `webcam` or `webcam:N`"), ("webcam:", "`webcam:N`"),
     ("foo://camera/1", "foo:// is not supported; streams are rtsp://"),
     ("rtsp://user:secret@127.0.0.1:1/x", "rtsp://127.0.0.1:1/x cannot be opened: connection ref"),

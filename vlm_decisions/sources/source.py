@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -42,11 +43,17 @@ class Source(Protocol):
 
 
 def open_source(source: str, *, vectors: bool = False) -> Source:
-    """Open `webcam`, `webcam:N`, a stream's address or a video file. Raises SourceError.
+    """Open `webcam`, `webcam:N`, `/dev/videoN`, a stream's address or a video file.
+
+    Raises SourceError.
 
     `vectors`: see VideoFile; other sources have none.
     """
     name, colon, index = source.partition(":")
+    if source.startswith("file://"):
+        raise SourceError(f"{source}: give the path by itself, {source.removeprefix('file://')}")
+    if device := re.fullmatch(r"/dev/video(\d+)", source):
+        return open_webcam(int(device[1]))
     if is_url(source):
         return open_stream(source)
     if name == "webcam":
