@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import material
 import pytest
@@ -23,6 +25,13 @@ def test_bad_arguments_exit_with_2(args, capsys):
         run(*args)
     assert exit_.value.code == 2
     assert "usage:" in capsys.readouterr().err
+
+
+def test_the_package_itself_is_the_command():
+    done = subprocess.run([sys.executable, "-m", "vlm_decisions", "rnu"], text=True,
+                          capture_output=True, check=False, timeout=120)
+    assert done.returncode == 2 and "vlm-decisions: error" in done.stderr
+    assert "did you mean run?" in done.stderr
 
 
 @pytest.mark.parametrize(("args", "named"), [

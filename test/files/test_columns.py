@@ -34,7 +34,7 @@ def test_the_width_is_the_terminals(monkeypatch):
 def test_the_closing_table_of_a_demo_fits(monkeypatch, capsys):
     from vlm_decisions.lab.demo_summary import print_summary
 
-    monkeypatch.setattr("vlm_decisions.files.columns.sys.stdout.isatty", lambda: True)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((40, 20)))
     print_summary({"decisions": 3, "accuracy": 1.0, "judged": 2, "unknown": 0,
                    "age_ms": {"p50": 80.0, "p95": 90.0}, "questions": {

@@ -271,6 +271,11 @@ def test_heads_answer_alone_where_they_fit(tmp_path):
     alone, without = result["modes"]["tier1"], result["modes"]["tier2"]
     assert list(alone["questions"]) == ["light"] and alone["event_accuracy"] == 1.0
     assert alone["tiers"]["2"]["answers"] == without["tiers"]["1"]["answers"] == 0
+    only = QuestionBook([book.get("light")])  # the model is asked nothing: there is no share of it
+    told = ReplaySource("scripted", truth().check(only, ignore_unknown=True), frames)
+    result = bench_replay(told, only, mode_list.chosen("stream,always"), play, heads,
+                          latency="none", rounds=20)
+    assert result["asked_share"] is None and result["event_accuracy"] == 1.0
 
 
 def test_hysteresis_makes_a_difference():

@@ -166,6 +166,10 @@ def test_labels_that_miss(presence, tmp_path):
     recordings = find_recordings([presence])
     late = tmp_path / "late.csv"
     late.write_text(HEAD + "".join(f"v{k}.mp4,9,10,square,yes\n" for k in range(10)))
+    with pytest.raises(LabelError, match="line 2: labels of 'v0.mp4': the truth is about 9.0 to"):
+        train_heads("pixels", tmp_path, recordings, late, engine=PixelModel())
+    late.write_text(HEAD + "".join(f"v{k}.mp4,9,10,square,yes\nv{k}.mp4,0,4,cup,yes\n"
+                                   for k in range(10)))
     with pytest.raises(LabelError, match=r"line 2: no group.*9 s to 10 s of 'v0.mp4', which has "
                                          r"groups from 0\.00 to 3\.88 s"):
         train_heads("pixels", tmp_path, recordings, late, engine=PixelModel())

@@ -26,6 +26,7 @@ from vlm_decisions.ros.parameters import (
     runtime_settings,
     split,
     unknown_overrides,
+    unused,
 )
 from vlm_decisions.runtime.settings import RuntimeSettings
 
@@ -177,6 +178,17 @@ def test_split():
     assert split("questions.a.enter") == ("a", "enter")
     for name in ("questions.a.text", "questions.enter", "enter", "questions..enter", "x.a.enter"):
         assert split(name) == ("", "")
+
+
+def test_what_is_of_no_effect_is_told(make):
+    node = make(log_keep=3, reuse_threshold=9.0, clip_after_s=2.0)
+    declare_all(node, SPECS)
+    assert unused(read_all(node, SPECS)) == [
+        "reuse_threshold is set, but of no effect without reuse",
+        "log_keep is set, but of no effect without log_file"]
+    node = make(log_keep=3, log_file="x.jsonl", learn="on", learn_dir="x")
+    declare_all(node, SPECS)
+    assert unused(read_all(node, SPECS)) == []
 
 
 def test_several_are_applied_together_or_not_at_all(make):

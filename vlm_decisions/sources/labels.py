@@ -110,12 +110,15 @@ def check_sources(labels: Labels, lengths: Mapping[str, float], *,
     if silent and not skip_unlabelled:
         raise LabelError(f"no label names {listed(silent, 5)}: label them, remove them, or use "
                          "--skip-unlabelled")
-    try:
-        notes = [check_times(truth, 0, round(lengths[name] * NS), f"labels of {name!r}", RELATIVE)
-                 for name, truth in labels.items()]
-    except TruthError as error:
-        raise LabelError(str(error)) from error
-    return [note for note in notes if note]
+    notes = []
+    for name, truth in labels.items():
+        try:
+            note = check_times(truth, 0, round(lengths[name] * NS), f"labels of {name!r}", RELATIVE)
+        except TruthError as error:
+            line = min(span.line for own in truth.spans.values() for span in own)
+            raise LabelError(f"line {line}: {error}") from error
+        notes += [note] * bool(note)
+    return notes
 
 
 def _check_columns(where: str, columns: Sequence[str]) -> None:

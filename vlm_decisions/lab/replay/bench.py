@@ -100,7 +100,7 @@ def bench_replay(
             done[name] |= effort.share(efforts[ALWAYS])
         first |= efforts[next(iter(efforts))].share(efforts[ALWAYS])
         tell("asked, of what is asked by always: " + ", ".join(
-            f"{name} {done[name]['asked_share']:.3f}" for name in efforts))
+            f"{name} {_shown(done[name]['asked_share'])}" for name in efforts))
     return {
         "source": recording.name,
         "topic": recording.topic,
@@ -253,12 +253,14 @@ def _spread(values: Percentiles) -> dict[str, Any]:
             "p95": round(values.p95, 3) if known else None, "count": values.count}
 
 
+def _shown(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
 def _headline(result: dict[str, Any]) -> str:
     def shown(name: str) -> str:
         value, ci = result[name], result[f"{name}_ci"]
-        if value is None:
-            return f"{name} -"
-        return f"{name} {value:.3f}" + (f" [{ci[0]:.3f}, {ci[1]:.3f}]" if ci else "")
+        return f"{name} {_shown(value)}" + (f" [{ci[0]:.3f}, {ci[1]:.3f}]" if ci else "")
 
     names = ("event_accuracy", "accuracy", "timeliness_f1", "timeliness_f1_at1", "ars",
              "onset_error_s", "layer_share")
