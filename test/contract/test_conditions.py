@@ -59,7 +59,7 @@ def test_nothing_is_executed():
     ("when: person == maybe", "file:5: .*never answers 'maybe' .*yes, no"),
     ("needs: nobody", "file:5: question 'q': needs there is no question 'nobody'"),
     ("when: q", "file:5: question 'q': when names itself"),
-    ("when: person or", "file:5: .*when cannot be read at column"),
+    ("when: person or", "file:5: .*when ends before it is complete"),
     ("ask: sometimes", "ask must be one of always, on_change"),
     ("min_evidence_s: -1", "min_evidence_s must be from 0"),
     ("refresh_s: 0", "refresh_s must be above 0"),
