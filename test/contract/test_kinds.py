@@ -210,7 +210,7 @@ def test_conditions_over_labels_and_levels():
     assert condition.holds({"on_desk[toy car]": YES, "things": "one"}) is False
     assert condition.holds({"on_desk[toy car]": UNCERTAIN, "things": "three"}) is None
     assert parse_condition("things not in (none, one)").holds({"things": "two"}) is True
-    for wrong in ("things in two", "on_desk[0]", "on_desk[a][b]", "x in ()"):
+    for wrong in ("things in f(two)", "on_desk[0]", "on_desk[a][b]", "x in ()"):
         with pytest.raises(ConditionError):
             parse_condition(wrong)
 
