@@ -174,7 +174,7 @@ def _parsed(text: str) -> ast.expr:
 def _unreadable(text: str, column: int) -> str:
     """Return what to say of a condition that cannot be read; its columns count from 1."""
     if not 1 <= column <= len(text):
-        return f"ends before it is complete: {text}"
+        return f"cannot be read, it ends too early: {text}"
     hint = ", answers are compared by ==" if re.search(r"(?<![=!<>])=(?!=)", text) else ""
     return f"cannot be read at column {column}{hint}: {text}"
 

@@ -59,7 +59,7 @@ def test_nothing_is_executed():
     ("when: person == maybe", "file:5: .*never answers 'maybe' .*yes, no"),
     ("needs: nobody", "file:5: question 'q': needs there is no question 'nobody'"),
     ("when: q", "file:5: question 'q': when names itself"),
-    ("when: person or", "file:5: .*when ends before it is complete"),
+    ("when: person or", "file:5: .*when cannot be read, it ends too early"),
     ("ask: sometimes", "ask must be one of always, on_change"),
     ("min_evidence_s: -1", "min_evidence_s must be from 0"),
     ("refresh_s: 0", "refresh_s must be above 0"),
@@ -173,7 +173,7 @@ def test_words_of_python_are_names_like_others(name):
 
 @pytest.mark.parametrize("text", ["person and", "not", "person and (", "a not in"])
 def test_a_condition_that_is_not_complete_says_so(text):
-    with pytest.raises(ConditionError, match="ends before it is complete|column"):
+    with pytest.raises(ConditionError, match="cannot be read, it ends too early|column"):
         parse_condition(text)
 
 

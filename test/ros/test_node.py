@@ -254,7 +254,7 @@ def test_what_is_worth_asking_goes_through_the_services(live):
     question = Question(
         id="hat", text="Is it a hat?", ask="on_change", change=0.5, refresh_s=60.0, when="person",
         needs="person", min_evidence_s=0.5, smoothing="filter", switch_hz=0.2, implies=["person"],
-        unsure=Question.UNSURE_WINDOW, shallow_margin=2.0)
+        unsure=Question.UNSURE_WINDOW)
     response = peer.call(AddQuestion, "add_question", question=question)
     assert response.success, response.message
     listed = {q.id: q for q in peer.call(ListQuestions, "list_questions").questions}
