@@ -97,10 +97,11 @@ def test_a_quantisation_that_only_a_file_beside_states(tmp_path):
         read_config(folder)
 
 
-@pytest.mark.parametrize("family", ["llava", "qwen2_vl", "gemma3", None, 3])
+@pytest.mark.parametrize("family", ["llava", "qwen2_vl", "gemma3", None, 3, ["qwen3_5"]])
 def test_other_families_are_told_which_there_are(tmp_path, family):
     with pytest.raises(FamilyError, match=", ".join(sorted(FAMILIES))):
         read_config(write(tmp_path, {**config(), "model_type": family}))
+    assert family_name({"model_type": family}) is None
 
 
 @pytest.mark.parametrize(

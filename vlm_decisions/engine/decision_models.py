@@ -201,6 +201,8 @@ def family_name(config: Mapping[str, Any]) -> str | None:
     Raises CheckpointError for one that cannot be used.
     """
     kind = config.get("model_type")
+    if not isinstance(kind, str):
+        return None  # who loads it names it
     if kind == "lfm2_vl" and "auto_map" in config or kind in FAMILIES or kind in REFUSED:
         from mlx_vlm.utils import get_model_type  # slow to import, and knows d1 as published
 

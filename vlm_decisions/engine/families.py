@@ -245,7 +245,7 @@ FAMILIES: Final = {
 def family_of(model_type: object) -> Family:
     """Return the family named by a checkpoint's ``model_type``; raises FamilyError."""
     family = FAMILIES.get(model_type) if isinstance(model_type, str) else None
-    if model_type in DECISION_MODELS:
+    if isinstance(model_type, str) and model_type in DECISION_MODELS:
         raise FamilyError(
             f"{model_type!r} is a decision model of one image, which answers in the node and in "
             f"`run` only; here one of {', '.join(sorted(FAMILIES))} is needed"
