@@ -7,6 +7,7 @@ import pytest
 from tiny import config, encoded, write_checkpoint
 
 from vlm_decisions.engine import CheckpointError, Engine, FamilyError, Query
+from vlm_decisions.engine.decision_models import family_name
 from vlm_decisions.engine.families import FAMILIES
 from vlm_decisions.engine.model_config import read_config
 
