@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from vlm_decisions.runtime.gate import LATE as IMAGE_LATE
 from vlm_decisions.runtime.statistics import Percentiles
 from vlm_decisions.runtime.system import Status, System
 from vlm_decisions.viewer.state import STRAIN_S, Strain, state_of
@@ -82,6 +83,9 @@ def test_groups_dropped_are_overload_even_while_answers_stand():
     ({"condition": "no image for 3.1 s", "image_age_s": 3.1, "topic": ""}, "no_camera", "3.1 s",
      "connected"),
     ({"condition": "the camera is dark"}, "unusable", "The camera is dark.", "light"),
+    ({"condition": f"{IMAGE_LATE} 2.3 s old", "statuses": (
+        Status("camera", 2, f"answers are unknown: {IMAGE_LATE} 2.3 s old"),)}, "unusable",
+     "The newest image is 2.3 s old.", "too busy to take them in time, or the camera's clock"),
     ({"condition": "no image for 9 s", "image_age_s": 9.0,
       "statuses": (Status("image", 2, "1 publisher on /a/image, its images are lost"),)},
      "no_camera", "No image for 9 s.", "images are lost"),

@@ -29,6 +29,9 @@ from .smoothing import Smoother
 #: Why an answer is unknown: its status and its reason.
 Cause = tuple[str, str]
 
+#: How the reason begins where images come, and are older than answers may be.
+LATE = "the newest image is"
+
 
 class Gate:
     """What may be published, and when. Not thread-safe: the owner serialises the calls.
@@ -223,7 +226,7 @@ class Gate:
         silent_ns = now_ns - self._arrived_ns
         if silent_ns > age_ns / 2:  # it was young when it came
             return NO_IMAGE, self._silence(silent_ns, now_ns)
-        return STALE, f"the newest image is {age_ns / NS:.1f} s old{self._troubled(now_ns)}"
+        return STALE, f"{LATE} {age_ns / NS:.1f} s old{self._troubled(now_ns)}"
 
     def _misplaced(self, now_ns: int) -> Cause:
         old = self._old(now_ns)

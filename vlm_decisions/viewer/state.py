@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ..runtime.gate import LATE
 from ..runtime.system import System
 from ..texts import without_numbers
 
@@ -96,6 +97,10 @@ def state_of(link: Mapping[str, Any], system: System, reasons: Mapping[str, str]
         why = _sentence(system.condition)
         if not math.isfinite(system.image_age_s) or system.image_age_s > system.max_age_s:
             return PageState(NO_CAMERA, "No camera", why, _camera_remedy(system))
+        if system.condition.startswith(LATE):
+            tell = f" (ros2 topic delay {system.topic})" if system.topic else ""
+            return PageState(UNUSABLE, "Images late", why, "The machine is too busy to take them "
+                             f"in time, or the camera's clock is behind this machine's{tell}.")
         return PageState(UNUSABLE, "Camera unusable", why,
                      _reported(system, "camera") or "Look at the picture: the camera's view, its "
                      "light and its lens, or its clock.")
