@@ -39,6 +39,8 @@ def test_a_question_needs_no_id():
     ("Is it?", (), "it"), ("Is it?", ("it", "it_2"), "it_3"), ("你好吗", (), "question"),
     ("Is the camera_dark?", (), "dark"), ("3 cups?", (), "cups"), ("Élan?", (), "elan"),
     ("a " * 200, (), "question"), ("word " * 100, (), "word_word_word_word"),
+    ("In?", (), "question_in"), ("Is it in?", (), "it_in"),
+    ("or", ("question_or",), "question_or_2"),
 ])
 def test_ids_made_are_valid_and_free(text, taken, name):
     made = make_id(text, taken)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
 from typing import Any
 
+from ..conditions import WORDS
 from ..kinds import plain_kind
 from ..questions import MAX_ID, Question, QuestionError, check_id, unnamed
 from ..views import View, ViewError
@@ -110,6 +111,7 @@ def make_id(text: str, taken: Container[str]) -> str:
     while words and (words[0][0].isdigit() or words[0] in ("is", "are", "the", "a", "camera")):
         words.pop(0)
     stem = "_".join(words)[:MAX_ID - 8].strip("_") or "question"
+    stem = f"question_{stem}" if stem in WORDS else stem
     number, name = 1, stem
     while name in taken:
         number += 1
