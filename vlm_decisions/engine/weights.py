@@ -16,6 +16,7 @@ from typing import Final
 
 import mlx.core as mx
 
+from ..files.listing import listed
 from .errors import CheckpointError
 from .json_object import read_json
 
@@ -72,14 +73,14 @@ def list_tensors(folder: Path) -> dict[str, Tensor]:
             missing = sorted(mine - set(held))
             if missing:
                 raise CheckpointError(
-                    f"{path} lacks {_some(missing)}, which {index.name} assigns to it"
+                    f"{path} lacks {listed(missing, 3)}, which {index.name} assigns to it"
                 )
             held = {name: held[name] for name in mine}
         twice = sorted(set(held) & set(tensors))
         if twice:
             raise CheckpointError(
-                f"{_some(twice)} found in {tensors[twice[0]].path.name} and in {path.name}, and "
-                f"{folder} has no {INDEX} that says which counts"
+                f"{listed(twice, 3)} found in {tensors[twice[0]].path.name} and in {path.name}, "
+                f"and {folder} has no {INDEX} that says which counts"
             )
         tensors.update(held)
     return tensors
@@ -107,12 +108,14 @@ def _check_complete(folder: Path, files: list[Path]) -> None:
             wanted |= {folder / f"{stem}-{n:0{width}}-of-{total}.safetensors" for n in numbers}
     missing = sorted(path.name for path in wanted if not path.exists())
     if missing:
-        raise CheckpointError(f"{folder} lacks the weight files {_some(missing)}: half downloaded?")
+        raise CheckpointError(
+            f"{folder} lacks the weight files {listed(missing, 3)}: half downloaded?"
+        )
     if not files:
         unfinished = [path.name for path in folder.glob("*.incomplete")]
         raise CheckpointError(
             f"{folder} has no *.safetensors weights"
-            + (f", only unfinished downloads ({_some(unfinished)})" if unfinished else "")
+            + (f", only unfinished downloads ({listed(unfinished, 3)})" if unfinished else "")
         )
 
 
@@ -151,9 +154,3 @@ def _read_header(path: Path) -> dict[str, Tensor]:
             f"describes {8 + length + end}; half downloaded?"
         )
     return tensors
-
-
-def _some(names: list[str]) -> str:
-    """Name the first few."""
-    more = f" and {len(names) - 3} more" if len(names) > 4 else ""
-    return ", ".join(names[: 3 if more else 4]) + more
