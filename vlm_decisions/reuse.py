@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
@@ -34,7 +34,7 @@ class ReuseSettings:
 
     - `mode`: of REUSE_MODES.
     - `threshold`: mean absolute difference of a cell of 8 x 8 pixels, grey levels, from which on a
-      token has changed.
+      token has changed. Of each 4 x 4 pixels the mean is compared: noise counts little.
     - `brightness`: divide out one brightness ratio per image first (flicker, exposure).
     - `full_above`: share of changed tokens above which all are encoded.
     - `refresh_groups`: all are encoded at the latest so many groups after the last time, if any
@@ -44,10 +44,10 @@ class ReuseSettings:
     """
 
     mode: str = "off"
-    threshold: float = 13.0
+    threshold: float = 8.5
     brightness: bool = True
-    full_above: float = 0.3
-    refresh_groups: int = 12
+    full_above: float = 0.5
+    refresh_groups: int = 16
     skip_still: bool = True
 
     def __post_init__(self) -> None:
@@ -84,11 +84,18 @@ MEASURED: Final = "reuse.json"
 """File in a checkpoint's folder that holds what `vlm-decisions study reuse --keep` measured."""
 
 
-def read_measured(folder: Path, fingerprint: str) -> Mapping[str, Any] | None:
-    """Return what was measured of reuse with a checkpoint of these vision weights, if anything."""
+def read_measured(
+    folder: Path, fingerprint: str, language: Callable[[], str]
+) -> Mapping[str, Any] | None:
+    """Return what was measured of reuse with a checkpoint of these weights, if anything.
+
+    fingerprint: of the vision weights. language: gives that of the language model, and is called
+    where something was measured.
+    """
     try:
         found = json.loads((folder / MEASURED).read_text(encoding="utf-8"))
-        return found if found["fingerprint"] == fingerprint else None
+        same = found["fingerprint"] == fingerprint and found["language"] == language()
+        return found if same else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

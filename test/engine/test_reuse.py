@@ -1,5 +1,6 @@
 """Vision that encodes only what changed, against encoding all, with a control that must fail."""
 
+import cv2
 import mlx.core as mx
 import numpy as np
 import pytest
@@ -7,6 +8,7 @@ from tiny import FAMILIES, moving_frames, tiny_engine
 
 from vlm_decisions.engine import FrameError
 from vlm_decisions.engine.change import ChangeTracker
+from vlm_decisions.engine.pixels import resize
 from vlm_decisions.reuse import ReuseSettings
 
 CASES = [(family, in_numpy) for family in sorted(FAMILIES) for in_numpy in (True, False)]
@@ -384,3 +386,55 @@ def test_changed_tokens_are_encoded_in_the_light_of_the_others():
         return distance(reusing.encode(brighter, changed=some), want)
 
     assert far(brightness=True) < far(brightness=False) / 4
+
+
+def seen_from(dx, dy=0.0, size=(128, 160)):
+    """Film a soft scene with a camera that stands (dx, dy) pixels further."""
+    rng = np.random.default_rng(1)
+    wall = cv2.GaussianBlur(rng.integers(0, 255, (240, 320, 3), np.uint8), (0, 0), 6)
+    wall = cv2.normalize(wall, None, 40, 220, cv2.NORM_MINMAX)
+    there = np.float32([[1, 0, -60 - dx], [0, 1, -50 - dy]])
+    return cv2.warpAffine(wall, there, size[::-1])
+
+
+def test_a_camera_that_shakes_is_no_change_and_what_moves_before_it_is():
+    frame = seen_from(0)
+    watched, plain = tracker([frame] * 2), tracker([frame] * 2, shake=0.0)
+    for dx, dy in ((0.9, 0.0), (-0.6, 0.8), (1.2, -1.2)):
+        shaken = seen_from(dx, dy)
+        change = watched.compare([shaken] * 2)
+        assert np.allclose(change.shift, [(-dx, -dy)] * 2, atol=0.25) and not change.moved
+        inner = slice(1, -1), slice(1, -1)  # what comes in at the edges is new
+        as_it_is = plain.compare([shaken] * 2).score[inner].max()
+        assert change.score[inner].max() < min(8, as_it_is / 1.5)
+        shaken[40:60, 70:90] = 0
+        score = watched.compare([shaken] * 2).score
+        assert np.flatnonzero(score > 15).tolist() == [7]
+        watched.encoded([shaken] * 2, np.array([7]))  # as it was from where it stood before
+        assert watched.compare([seen_from(0)] * 2).score[1, 2] > 15
+        assert watched.compare([shaken] * 2).score[inner].max() < 8
+        watched.encoded([frame] * 2)
+
+
+def test_a_camera_that_turns_is_a_large_change():
+    assert tracker([seen_from(0)] * 2).compare([seen_from(2.5)] * 2).moved
+    reusing = tiny_reusing(threshold=100.0)
+    reusing.encode([seen_from(0)] * 2)
+    assert reusing.encode([seen_from(0.8)] * 2).why == "pixels"
+    assert reusing.encode([seen_from(2.5)] * 2).why == "large change"
+
+
+def test_frames_are_compared_as_the_model_sees_them_without_being_resized(monkeypatch):
+    large = [cv2.resize(frame, (640, 480)) for frame in (seen_from(0), seen_from(0))]
+    changed = [frame.copy() for frame in large]
+    changed[1][200:280, 300:380] = 0
+    watched = ChangeTracker(32)
+    watched.encoded(large, None, (128, 160))
+    score = watched.compare(changed).score
+    small = [resize(frame, 128, 160) for frame in large]
+    want = tracker(small).compare([resize(frame, 128, 160) for frame in changed]).score
+    assert score == pytest.approx(want, abs=6) and score.max() > 60
+    reusing = tiny_reusing()
+    reusing.encode(large)
+    monkeypatch.setattr("vlm_decisions.engine.reusing.resized", None)
+    assert reusing.encode(large).encoded == 0

@@ -63,20 +63,23 @@ def test_a_mode_that_does_not_exist_is_refused(engine):
 
 
 def test_what_is_kept_is_that_checkpoints_and_those_settings(engine, tmp_path, monkeypatch):
-    result = {"fingerprint": engine.fingerprint, "settings": SETTINGS.values(), "equal": 0.9971,
-              "worst_scene": 0.991, "scenes": 12, "modes": {}, "cameras": {}}  # fmt: skip
+    language = engine.language_fingerprint
+    result = {"fingerprint": engine.fingerprint, "language": language,
+              "settings": SETTINGS.values(), "equal": 0.9971, "worst_scene": 0.991,
+              "scenes": 12, "modes": {}, "cameras": {}}  # fmt: skip
     monkeypatch.setattr(engine, "checkpoint", replace(engine.checkpoint, folder=tmp_path))
     keep(engine, result)
     assert "modes" not in json.loads((tmp_path / "reuse.json").read_text())
-    kept = read_measured(tmp_path, engine.fingerprint)
+    kept = read_measured(tmp_path, engine.fingerprint, lambda: language)
     text = "0.9971 of answers as without, worst scene 0.9910 (12 scenes)"
     assert measured_text(kept, SETTINGS) == text
     assert measured_text(kept, replace(SETTINGS, threshold=3.0)) == (
         f"{text}, measured with other settings"
     )
-    assert read_measured(tmp_path, "another") is None
+    assert read_measured(tmp_path, "another", lambda: language) is None
+    assert read_measured(tmp_path, engine.fingerprint, lambda: "another") is None
     (tmp_path / "reuse.json").write_text("[]")
-    assert read_measured(tmp_path, engine.fingerprint) is None
+    assert read_measured(tmp_path, engine.fingerprint, lambda: language) is None
     assert measured_text(None, SETTINGS).startswith("not measured")
 
 
@@ -200,4 +203,4 @@ def test_the_bench_of_reuse():
     assert [row["size"] for row in result["flops"]] == [128] * 3
     assert result["flops"][1]["vision_flops"] == pytest.approx(0.5)
     assert all(ms > 0 for ms in result["map_ms"].values())
-    assert len(said) == 9
+    assert len(said) == 10

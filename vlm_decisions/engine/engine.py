@@ -98,7 +98,8 @@ class Engine(Asking):
         self.device = "cpu" if mx.default_device() == mx.cpu else "gpu"
         self.tick_s: float | None = None
         self.checked: SelfCheck | None = None
-        self.reuse_measured = read_measured(checkpoint.folder, checkpoint.fingerprint)
+        self.reuse_measured = read_measured(
+            checkpoint.folder, checkpoint.fingerprint, lambda: self.language_fingerprint)
         self.remarks = list(checkpoint.remarks)
         if not self.settings.source:
             self.remarks.append(

@@ -257,13 +257,17 @@ def resized(frames: Sequence[np.ndarray], settings: PixelSettings) -> np.ndarray
 
     frames: two uint8 (H, W, 3) RGB arrays. Raises FrameError.
     """
+    return np.stack(_resized(*frames, *resized_size(frames, settings)))
+
+
+def resized_size(frames: Sequence[np.ndarray], settings: PixelSettings) -> tuple[int, int]:
+    """Return the (height, width) at which the model sees two frames; raises FrameError."""
     if len(frames) != settings.temporal:
         raise FrameError(f"a group has {settings.temporal} frames, not {len(frames)}")
     first, second = (check_frame(frame) for frame in frames)
     if first.shape != second.shape:
         raise FrameError(f"the frames of a group differ in size: {first.shape}, {second.shape}")
-    height, width = settings.target_size(*first.shape[:2])
-    return np.stack(_resized(first, second, height, width))
+    return settings.target_size(*first.shape[:2])
 
 
 def cut(pair: np.ndarray, settings: PixelSettings) -> tuple[np.ndarray, tuple[int, int]]:

@@ -18,9 +18,9 @@ import numpy as np
 
 from ..reuse import DUE, FIRST, LARGE, LOSS, PIXELS, RESIZED, VECTORS, ReuseSettings, ReuseStats
 from .arrays import Array, wide
-from .change import ChangeTracker
+from .change import ChangeTracker, levelled
 from .errors import FrameError
-from .pixels import PixelSettings, resized
+from .pixels import PixelSettings, resized, resized_size
 from .vision import Kept, VisionEncoder, VisionGroup
 
 #: Share of the threshold that the tokens which did not change may differ by on average. Beyond it
@@ -51,17 +51,19 @@ class ReusingEncoder:
         changed: bool (rows, columns) of the grid, which tokens changed since the group before,
         where the caller knows (motion vectors, which ``vectors`` needs); else the pixels tell.
         """
-        pair = resized(frames, self._pixels)
-        why, tokens = self._plan(pair, changed)
+        size = resized_size(frames, self._pixels)
+        why, tokens = self._plan(frames, size, changed)
         before = self._group
-        group = self._see(pair, why, tokens)
+        group = self._see(frames, why, tokens)
         self._since = 0 if tokens is None else self._since + 1
         self._mixed = tokens is not None and (self._mixed or tokens.size > 0)
         if why == DUE:
-            self._note_drift(before, group, self._still(pair, before))
+            self._note_drift(before, group, self._still(frames, size))
         if tokens is None or tokens.size:
-            self._tracker.encoded(pair, tokens)
-        self._group, self._pair, self._pending = group, pair, ""
+            self._tracker.encoded(frames, tokens, size)
+        self._group, self._pending = group, ""
+        # For `idle`: a copy, since a camera may use its memory again.
+        self._frames = [frame.copy() for frame in frames] if self._due() else None
         self.stats.groups[why] += 1
         self.stats.tokens += group.n_tokens
         return group
@@ -76,10 +78,10 @@ class ReusingEncoder:
         if self._group is None or self._pending or not self._due():
             return False
         before = self._group
-        group = self._see(self._pair, DUE, None)
+        group = self._see(self._frames, DUE, None)
         self._note_drift(before, group, np.ones(group.n_tokens, bool))
-        self._tracker.encoded(self._pair)
-        self._group, self._since, self._mixed = group, 0, False
+        self._tracker.encoded(self._frames, size=self._tracker.size)
+        self._group, self._since, self._mixed, self._frames = group, 0, False, None
         self.stats.in_dead_time += 1
         return True
 
@@ -97,7 +99,7 @@ class ReusingEncoder:
     def _start_over(self, why: str) -> None:
         settings, side = self.settings, self._pixels.factor
         self._tracker = ChangeTracker(side, brightness=settings.brightness)
-        self._kept, self._group, self._pair = Kept(), None, None
+        self._kept, self._group, self._frames = Kept(), None, None
         self._since, self._mixed = 0, False  # groups since all were encoded; whether not all were
         self._pending = why  # why the next group is encoded in full
 
@@ -107,7 +109,7 @@ class ReusingEncoder:
         return bool(every) and self._mixed and self._since + 1 >= every
 
     def _plan(
-        self, pair: np.ndarray, changed: np.ndarray | None
+        self, frames: Sequence[np.ndarray], size: tuple[int, int], changed: np.ndarray | None
     ) -> tuple[str, np.ndarray | None]:
         """Return why, and which tokens are to be encoded (None: all)."""
         settings = self.settings
@@ -117,7 +119,7 @@ class ReusingEncoder:
                 "none: take pixels"
             )
         side = self._pixels.factor
-        grid = pair.shape[1] // side, pair.shape[2] // side
+        grid = size[0] // side, size[1] // side
         if changed is not None and np.shape(changed) != grid:
             raise FrameError(
                 f"which tokens changed must be told for a grid of {grid[0]} x {grid[1]}, not "
@@ -125,34 +127,39 @@ class ReusingEncoder:
             )
         if self._pending:
             return self._pending, None
-        if self._tracker.shape != pair.shape:
+        if self._tracker.size != size:
             return RESIZED, None
         if self._due():
             return DUE, None
         restless = False
         if changed is None:
-            score = self._tracker.compare(pair).score
-            changed = score >= settings.threshold
-            rest = score[~changed]
-            restless = rest.size > 0 and rest.mean() > RESTLESS * settings.threshold
+            change = self._tracker.compare(frames)
+            changed = change.score >= settings.threshold
+            rest = change.score[~changed]
+            restless = change.moved or (
+                rest.size > 0 and rest.mean() > RESTLESS * settings.threshold)
         tokens = np.flatnonzero(changed)
         if restless or tokens.size > settings.full_above * changed.size:
             return LARGE, None
         return (VECTORS if settings.mode == VECTORS else PIXELS), tokens
 
-    def _still(self, pair: np.ndarray, before: VisionGroup | None) -> np.ndarray:
+    def _still(self, frames: Sequence[np.ndarray], size: tuple[int, int]) -> np.ndarray:
         """Return which tokens did not change, bool (T,)."""
-        if before is None or self._tracker.shape != pair.shape:
+        if self._tracker.size != size:
             return np.zeros(0, bool)
-        return (self._tracker.compare(pair).score < self.settings.threshold).reshape(-1)
+        return (self._tracker.compare(frames).score < self.settings.threshold).reshape(-1)
 
-    def _see(self, pair: np.ndarray, why: str, tokens: np.ndarray | None) -> VisionGroup:
+    def _see(
+        self, frames: Sequence[np.ndarray], why: str, tokens: np.ndarray | None
+    ) -> VisionGroup:
         if tokens is not None and not tokens.size:
             return replace(self._group, encoded=0.0, why=why)
+        pair = resized(frames, self._pixels)
         if tokens is None:
             self._kept = Kept()
-        elif self.settings.brightness:
-            pair = self._tracker.levelled(pair)  # all tokens are then of one light
+        elif self.settings.brightness:  # all tokens are then of one light
+            ratios = self._tracker.brightness(frames)
+            pair = np.stack([levelled(*both) for both in zip(pair, ratios, strict=True)])
         try:
             features, deep, grid = self._vision.see([pair], self._kept, tokens)
         except BaseException:

@@ -21,7 +21,7 @@ from ...engine.change import ChangeTracker
 from ...engine.engine import Engine
 from ...engine.errors import StateError
 from ...engine.forward import join
-from ...engine.pixels import resized
+from ...engine.pixels import resized, resized_size
 from ...engine.sliding import check_slides
 from ...engine.stream import Stream
 from ...engine.vision import VisionGroup
@@ -165,10 +165,10 @@ def by_pixels(settings: ReuseSettings) -> Callable:
         tracker = ChangeTracker(engine.settings.factor, brightness=settings.brightness)
         out = []
         for frames in scene.groups:
-            pair = resized(frames, engine.settings)
-            changed = (np.ones(_grid(scene, engine), bool) if tracker.shape is None
-                       else tracker.compare(pair).score >= settings.threshold)
-            tracker.encoded(pair, np.flatnonzero(changed) if tracker.shape else None)
+            size = resized_size(frames, engine.settings)
+            changed = (np.ones(_grid(scene, engine), bool) if tracker.size is None
+                       else tracker.compare(frames).score >= settings.threshold)
+            tracker.encoded(frames, np.flatnonzero(changed) if tracker.size else None, size)
             out.append(changed)
         return out
 
@@ -489,6 +489,7 @@ def study_reuse(
     return {
         "model": engine.name,
         "fingerprint": engine.fingerprint,
+        "language": engine.language_fingerprint,
         "settings": settings.values(),
         "scenes": scenes,
         "seconds": seconds,
