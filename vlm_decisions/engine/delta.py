@@ -47,8 +47,11 @@ class DeltaNet:
         xp = module_of(self.taps)
         self.rate = xp.exp(wide(module.A_log))
         # Unit length, and 1/sqrt(dim) once more for the queries.
-        self.k_scale = xp.full((self.k_dim,), self.k_dim**-0.5, xp.float32)
-        self.q_scale = xp.full((self.k_dim,), 1.0 / self.k_dim, xp.float32)
+        scales = self.k_dim**-0.5, 1.0 / self.k_dim
+        if xp is np:
+            self.k_scale, self.q_scale = (np.float32(one) for one in scales)
+        else:
+            self.k_scale, self.q_scale = (mx.full((self.k_dim,), one) for one in scales)
 
     def fresh(self) -> DeltaState:
         """Return an empty state; its arrays tell the shapes."""

@@ -245,8 +245,13 @@ def _as(out: np.ndarray, like: Array) -> Array:
 
 def _blocks(function: Callable[..., None], *arrays: Array) -> Array:
     """Run ``function(out, *inputs)`` over blocks of arrays of one shape."""
-    flat = [array.reshape(-1) for array in _in_numpy(*arrays)]
+    inputs = _in_numpy(*arrays)
     out = np.empty(arrays[0].shape, np.float32)
+    if out.size <= BLOCK:
+        with np.errstate(over="ignore", invalid="ignore"):
+            function(out, *inputs)
+        return _as(out, arrays[0])
+    flat = [array.reshape(-1) for array in inputs]
     target = out.reshape(-1)
 
     def some(starts: Sequence[int]) -> None:
