@@ -49,9 +49,12 @@ $(VENV)/.environment: requirements/common.txt $(ROS_REQUIREMENTS)
 	  apt install libgl1 libglib2.0-0" >&2; exit 1; }
 	touch $@
 
-# The package itself, as pip installs it; the requirements are there already.
+# The package itself, as pip builds and installs it; the requirements are there already.
+WHEELS := build/wheels-$(ROS_DISTRO)
 $(VENV)/.package: $(VENV)/.environment $(SOURCES)
-	$(VENV)/bin/python -m pip install --quiet --no-deps --no-build-isolation --force-reinstall .
+	rm -rf $(WHEELS)
+	$(VENV)/bin/python -m pip wheel --quiet --no-deps --no-build-isolation -w $(WHEELS) .
+	$(VENV)/bin/python -m pip install --quiet --no-deps --force-reinstall $(WHEELS)/*.whl
 	touch $@
 
 demo: $(VENV)/.package
@@ -59,7 +62,10 @@ demo: $(VENV)/.package
 
 # Most tests wait for another process or for time to pass: twice as many at once as there are cores.
 # ARGS goes to pytest: make test ARGS="-k smoothing -x"
+# The tests of packaging install the wheel that was just built; with FROM_SOURCE=1 pip builds one for
+# them in isolation from the source tree.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(8, 2 * os.cpu_count()))')
+test: export VLM_DECISIONS_WHEELS := $(if $(FROM_SOURCE),,$(CURDIR)/$(WHEELS))
 test: lint $(VENV)/.package
 	$(VENV)/bin/pytest -n $(WORKERS) --dist loadgroup \
 	  $(if $(FAST),-m 'not slow and not perf') $(ARGS); \

@@ -109,7 +109,8 @@ def is_alive(pid: int) -> bool:
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGKILL])
 @pytest.mark.parametrize("args", [["view", "--sim", "--port", "0"], ["demo", "--quiet"],
                                   ["bench", "tick", "--seconds", "60"],
-                                  ["bench", "engine", "--layers", "4"]])
+                                  ["bench", "engine", "--layers", "1", "--questions", "1",
+                                   "--repeat", "1"]])
 def test_no_process_outlives_its_command(args, number):
     """Not even where the command is killed and can see to nothing."""
     if args[0] != "bench" or args[1] == "tick":

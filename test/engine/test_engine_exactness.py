@@ -1,12 +1,14 @@
 """All ways of asking agree with mlx-vlm's plain forward, and the controls are caught."""
 
+from functools import lru_cache
+
 import numpy as np
 import pytest
 from tiny import FAMILIES as ALL
 from tiny import encoded, moving_frames, tiny_engine
 
 from vlm_decisions.engine import Query
-from vlm_decisions.lab.exactness import CONTROLS, QUERIES, check, compare
+from vlm_decisions.lab.exactness import CONTROLS, QUERIES, Case, check, compare
 from vlm_decisions.lab.reference import full_sequence
 
 FAMILIES = ["qwen3_5", "qwen3_vl"]
@@ -25,21 +27,31 @@ def many_queries(n, seed=0, depth=None):
     return out
 
 
+@lru_cache
+def case(family, in_numpy=True):
+    """Return a family's case: the plain run, most of the work, is then run once."""
+    return Case.of(tiny_engine(family, in_numpy=in_numpy))
+
+
+each_family = pytest.mark.parametrize("family", [
+    pytest.param(family, marks=pytest.mark.xdist_group(f"exactness {family}")) for family in ALL])
+
+
 @pytest.mark.parametrize("in_numpy", [True, False])
-@pytest.mark.parametrize("family", ALL)
+@each_family
 def test_all_ways_agree(family, in_numpy):
-    engine = tiny_engine(family, in_numpy=in_numpy)
-    assert engine.decoder.xp.__name__ == ("numpy" if in_numpy else "mlx.core")
-    report = check(engine)
+    one = case(family, in_numpy)
+    assert one.engine.decoder.xp.__name__ == ("numpy" if in_numpy else "mlx.core")
+    report = one.check()
     assert report.ok, "\n".join(map(str, report.margins))
     assert len(report.margins) == 6
     assert str(report).endswith("exactness: exact")
 
 
-@pytest.mark.parametrize("family", ALL)
+@each_family
 @pytest.mark.parametrize("control", CONTROLS)
 def test_controls_are_caught_by_a_wide_margin(family, control):
-    report = check(tiny_engine(family), control)
+    report = case(family).check(control)
     assert report.ok, report
     assert str(report).endswith(f"{control}: caught")
     for margin in report.margins:
@@ -130,7 +142,7 @@ def test_a_sequence_that_begins_another(family, in_numpy):
 
 
 @pytest.mark.parametrize("in_numpy", [True, False])
-@pytest.mark.parametrize("family", ALL)
+@each_family
 def test_mixed_depths_in_one_batch(family, in_numpy):
     engine = tiny_engine(family, in_numpy=in_numpy)
     groups, times_s = encoded(engine, 2)

@@ -10,7 +10,7 @@ from tiny import FAMILIES, encoded, tiny_engine, write_checkpoint
 from vlm_decisions.engine import CheckpointError, Engine, plain
 from vlm_decisions.engine import self_check as module
 from vlm_decisions.engine.self_check import QUERIES, Distance, self_check
-from vlm_decisions.lab.exactness import CONTROLS, check
+from vlm_decisions.lab.exactness import CONTROLS, Case
 from vlm_decisions.lab.reference import full_sequence
 
 
@@ -39,10 +39,15 @@ def test_half_precision_is_no_farther_from_float32_than_the_ordinary_forward(fol
     assert engine.remarks and "self-check" not in " ".join(engine.remarks)
 
 
-@pytest.mark.parametrize("control", [None, *CONTROLS])
-def test_exactness_in_half_precision(folder, control):
+@pytest.fixture(scope="module")
+def half(folder):
     engine = Engine.load(str(folder), dtype="bfloat16", warm=False)
-    report = check(engine, control, n_groups=2, queries=QUERIES)
+    return Case.of(engine, n_groups=2, queries=QUERIES)
+
+
+@pytest.mark.parametrize("control", [None, *CONTROLS])
+def test_exactness_in_half_precision(half, control):
+    report = half.check(control)
     assert report.ok, report
 
 

@@ -133,7 +133,12 @@ def source(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def pip_door(source, tmp_path_factory) -> Door:
-    """Install with pip into an environment that sees ROS, as a robot's virtual environment."""
+    """Install with pip into an environment that sees ROS, as a robot's virtual environment.
+
+    The wheel in VLM_DECISIONS_WHEELS, where that names a folder; else pip builds it from source.
+    """
+    wheels = os.environ.get("VLM_DECISIONS_WHEELS")
+    what = next(Path(wheels).glob("*.whl")) if wheels else source
     prefix = tmp_path_factory.mktemp("pip") / "env"
     venv.create(prefix, with_pip=False, symlinks=True)
     site_packages = prefix / "lib" / VERSION / "site-packages"
@@ -141,7 +146,7 @@ def pip_door(source, tmp_path_factory) -> Door:
     python = prefix / "bin" / "python"
     install = [
         sys.executable, "-m", "pip", "--python", python, "install",
-        "--no-deps", "--ignore-installed", source,
+        "--no-deps", "--ignore-installed", what,
     ]  # fmt: skip
     run(install, prefix, ros_environment(), BUILD_S)
     share = prefix / "share" / "vlm_decisions"
@@ -228,6 +233,15 @@ def test_programs_start(door, program, tmp_path):
     """The console scripts, and what `ros2 run` starts, print their help."""
     for folder in {door.programs, door.prefix / "lib" / "vlm_decisions"}:
         assert "usage:" in door.run(folder / program, "--help", cwd=tmp_path).lower()
+
+
+def test_programs_run_with_the_python_beside_them(door, tmp_path):
+    """Wherever the package was built; without one beside them, with the one of the build."""
+    code = "import sys\nprint(sys.prefix)\nraise SystemExit"
+    (tmp_path / "vlm_decisions.py").write_text(code)
+    program = door.prefix / "lib" / "vlm_decisions" / "viewer"
+    prefix = door.run("env", f"PYTHONPATH={tmp_path}", program, cwd=tmp_path).strip()
+    assert Path(prefix) == door.python.parent.parent
 
 
 def test_the_command_is_on_the_path(door, tmp_path):

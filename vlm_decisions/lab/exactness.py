@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -141,6 +142,68 @@ def test_frames(engine: Engine, n: int, seed: int = 0) -> list[np.ndarray]:
 test_frames.__test__ = False  # a helper, whatever pytest thinks of its name
 
 
+@dataclass(frozen=True)
+class Case:
+    """One window and questions about it, which all ways and all controls are compared on.
+
+    frames: two for each group. times_s: of the groups.
+    """
+
+    engine: Engine
+    frames: list[np.ndarray]
+    groups: list[VisionGroup]
+    times_s: list[float]
+    queries: Sequence[Query]
+
+    @classmethod
+    def of(cls, engine: Engine, n_groups: int = 4, queries: Sequence[Query] = QUERIES) -> Case:
+        """Make the case of a moving square."""
+        frames = test_frames(engine, 2 * n_groups)
+        groups = [engine.encode(frames[2 * i : 2 * i + 2]) for i in range(n_groups)]
+        times_s = [0.5 / FPS + i * spacing_s(engine) for i in range(n_groups)]
+        return cls(engine, frames, groups, times_s, queries)
+
+    @cached_property
+    def plain(self) -> tuple[Sequence[Plain | Readout], Judge]:
+        """The plain run's answers, and how others are judged by them."""
+        if self.engine.dtype != "float32":
+            return _half_precision(self.engine, self.frames, self.times_s, self.queries)
+        want = [full_sequence(self.engine, self.groups, self.times_s, query)
+                for query in self.queries]
+        return want, compare
+
+    def check(
+        self, control: str | None = None, say: Callable[[str], None] = lambda line: None
+    ) -> Report:
+        """Run the exactness check, or one control; raises ValueError for an unknown control.
+
+        say: gets each margin as a line when it is known.
+        """
+        if control is not None and control not in CONTROLS:
+            raise ValueError(f"control must be one of {CONTROLS}, not {control!r}")
+        engine, groups, times_s, queries = self.engine, self.groups, self.times_s, self.queries
+        want, judge = self.plain
+        if control is None:
+            return _check_ways(engine, self.frames, groups, times_s, queries, want, judge, say)
+        refused = ""
+        if control == "wrong-pos":
+            prefix = _prefilled(engine, groups, times_s)
+            prefix.state.next_position = prefix.state.length
+            got = prefix.ask(queries, hidden=True)
+        elif control == "wrong-window":
+            left_out = len(groups) // 2
+            keep = [i for i in range(len(groups)) if i != left_out]
+            prefix = engine.window([groups[i] for i in keep], [times_s[i] for i in keep])
+            got = prefix.ask(queries, hidden=True)
+        elif control == "stale-state":
+            got, refused = _stale_state(engine, groups, times_s, queries)
+        else:
+            got, want = _split_tokenisation(engine, groups, times_s, queries)
+        margin = judge(control, got, want)
+        say(str(margin))
+        return Report(control, (margin,), refused)
+
+
 def check(
     engine: Engine,
     control: str | None = None,
@@ -149,39 +212,8 @@ def check(
     queries: Sequence[Query] = QUERIES,
     say: Callable[[str], None] = lambda line: None,
 ) -> Report:
-    """Run the exactness check, or one control; raises ValueError for an unknown control.
-
-    say: gets each margin as a line when it is known.
-    """
-    if control is not None and control not in CONTROLS:
-        raise ValueError(f"control must be one of {CONTROLS}, not {control!r}")
-    frames = test_frames(engine, 2 * n_groups)
-    groups = [engine.encode(frames[2 * i : 2 * i + 2]) for i in range(n_groups)]
-    times_s = [0.5 / FPS + i * spacing_s(engine) for i in range(n_groups)]
-    if engine.dtype == "float32":
-        want = [full_sequence(engine, groups, times_s, query) for query in queries]
-        judge: Judge = compare
-    else:
-        want, judge = _half_precision(engine, frames, times_s, queries)
-    if control is None:
-        return _check_ways(engine, frames, groups, times_s, queries, want, judge, say)
-    refused = ""
-    if control == "wrong-pos":
-        prefix = _prefilled(engine, groups, times_s)
-        prefix.state.next_position = prefix.state.length
-        got = prefix.ask(queries, hidden=True)
-    elif control == "wrong-window":
-        left_out = n_groups // 2
-        keep = [i for i in range(n_groups) if i != left_out]
-        prefix = engine.window([groups[i] for i in keep], [times_s[i] for i in keep])
-        got = prefix.ask(queries, hidden=True)
-    elif control == "stale-state":
-        got, refused = _stale_state(engine, groups, times_s, queries)
-    else:
-        got, want = _split_tokenisation(engine, groups, times_s, queries)
-    margin = judge(control, got, want)
-    say(str(margin))
-    return Report(control, (margin,), refused)
+    """Check an engine on one case; see ``Case.of`` and ``Case.check``."""
+    return Case.of(engine, n_groups, queries).check(control, say)
 
 
 def _check_ways(
