@@ -20,6 +20,8 @@ endif
 # One ROS only: whatever was sourced in the calling shell must not mix with the wheels.
 unexport PYTHONPATH LD_LIBRARY_PATH RMW_IMPLEMENTATION PYTHONHOME _ROS_WHEELS_BOOTSTRAP_COMPLETE
 unexport COLCON_PREFIX_PATH ROS_VERSION ROS_PYTHON_VERSION
+# The tests' modules are compiled once, not in each process of each run.
+unexport PYTHONDONTWRITEBYTECODE
 export ROS_DISTRO
 export VIRTUAL_ENV := $(VENV)
 export PATH := $(VENV)/bin:$(PATH)

@@ -45,6 +45,14 @@ def pytest_collection_modifyitems(config, items):
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
+def pytest_sessionfinish(session):
+    """Remove what killed processes have left in shared memory, once all tests have ended."""
+    from shared_memory import remove_unused
+
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        remove_unused()
+
+
 def pytest_terminal_summary(terminalreporter):
     """Say once what was skipped because the shared material is absent."""
     from material import ABSENT, MATERIAL

@@ -10,6 +10,7 @@ import threading
 import time
 from pathlib import Path
 
+from shared_memory import segments_of
 from waiting import wait_for
 
 HERE = Path(__file__).parent
@@ -103,7 +104,11 @@ class Process:
         return wait_for(said, timeout_s)
 
     def end(self, *numbers: signal.Signals, apart_s: float = 0.0) -> tuple[int, str]:
-        """Send signals, `apart_s` apart; return exit code and all output."""
+        """Send signals, `apart_s` apart; return exit code and all output.
+
+        A process that ends by itself leaves nothing in shared memory.
+        """
+        segments = segments_of(self.popen.pid)
         for n, number in enumerate(numbers):
             if n:
                 time.sleep(apart_s)
@@ -114,6 +119,7 @@ class Process:
             self.popen.kill()
             raise
         self._reader.join()
+        assert not [path for path in segments if path.exists()]
         return code, "\n".join(self.lines)
 
 

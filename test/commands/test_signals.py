@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from material import material
+from shared_memory import segments_of
 from waiting import wait_for
 
 from vlm_decisions import cli
@@ -83,9 +84,11 @@ def test_an_interrupt_of_what_uses_ros(args, number):
     process = start(*args, ROS_DOMAIN_ID="58")
     wait_for_library(process, "librcl")
     time.sleep(1.0)
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    children = descendants(process.pid)
+    segments = set().union(*map(segments_of, [process.pid, *children]))
     end(process, number, number == signal.SIGINT)
-    assert not [pid for pid in children if Path(f"/proc/{pid}").exists()]
+    assert not any(map(is_alive, children))
+    assert not [path for path in segments if path.exists()]
 
 
 def descendants(pid: int) -> list[int]:

@@ -8,7 +8,7 @@ from tiny import FAMILIES as ALL
 from tiny import encoded, moving_frames, tiny_engine
 
 from vlm_decisions.engine import Query
-from vlm_decisions.lab.exactness import CONTROLS, QUERIES, Case, check, compare
+from vlm_decisions.lab.exactness import CONTROLS, QUERIES, Trial, check, compare
 from vlm_decisions.lab.reference import full_sequence
 
 FAMILIES = ["qwen3_5", "qwen3_vl"]
@@ -28,9 +28,9 @@ def many_queries(n, seed=0, depth=None):
 
 
 @lru_cache
-def case(family, in_numpy=True):
-    """Return a family's case: the plain run, most of the work, is then run once."""
-    return Case.of(tiny_engine(family, in_numpy=in_numpy))
+def trial(family, in_numpy=True):
+    """Return a family's trial: the plain run, most of the work, is then run once."""
+    return Trial.of(tiny_engine(family, in_numpy=in_numpy))
 
 
 each_family = pytest.mark.parametrize("family", [
@@ -40,7 +40,7 @@ each_family = pytest.mark.parametrize("family", [
 @pytest.mark.parametrize("in_numpy", [True, False])
 @each_family
 def test_all_ways_agree(family, in_numpy):
-    one = case(family, in_numpy)
+    one = trial(family, in_numpy)
     assert one.engine.decoder.xp.__name__ == ("numpy" if in_numpy else "mlx.core")
     report = one.check()
     assert report.ok, "\n".join(map(str, report.margins))
@@ -51,7 +51,7 @@ def test_all_ways_agree(family, in_numpy):
 @each_family
 @pytest.mark.parametrize("control", CONTROLS)
 def test_controls_are_caught_by_a_wide_margin(family, control):
-    report = case(family).check(control)
+    report = trial(family).check(control)
     assert report.ok, report
     assert str(report).endswith(f"{control}: caught")
     for margin in report.margins:
@@ -66,16 +66,28 @@ def test_an_unknown_control_is_refused():
         check(tiny_engine(), "typo")
 
 
+@lru_cache
+def plain_answers(family):
+    """Return the plain run's answers to some of 64 questions, by their number."""
+    engine = tiny_engine(family)
+    groups, times_s = encoded(engine, 3)
+    queries = many_queries(64)
+    return {i: full_sequence(engine, groups, times_s, queries[i])
+            for i in range(0, 64, 1 if family == "qwen3_5" else 4)}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("in_numpy", [True, False])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [
+    pytest.param(family, marks=pytest.mark.xdist_group(f"batches {family}"))
+    for family in FAMILIES])
 def test_every_batch_size_from_1_to_64(family, in_numpy):
     """Ragged questions; the small batches are folded into one softmax, the large ones merged."""
     engine = tiny_engine(family, in_numpy=in_numpy)
     groups, times_s = encoded(engine, 3)
     queries = many_queries(64)
-    sample = range(0, 64, 1 if family == "qwen3_5" else 4)
-    want = {i: full_sequence(engine, groups, times_s, queries[i]) for i in sample}
+    want = plain_answers(family)
+    sample = list(want)
     prefix = engine.window(groups, times_s)
     traced = (1, 2, 3, 5, 9, 17, 33, 64)
     for n in range(1, 65) if family == "qwen3_5" and in_numpy else traced:

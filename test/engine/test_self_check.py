@@ -10,7 +10,7 @@ from tiny import FAMILIES, encoded, tiny_engine, write_checkpoint
 from vlm_decisions.engine import CheckpointError, Engine, plain
 from vlm_decisions.engine import self_check as module
 from vlm_decisions.engine.self_check import QUERIES, Distance, self_check
-from vlm_decisions.lab.exactness import CONTROLS, Case
+from vlm_decisions.lab.exactness import CONTROLS, Trial
 from vlm_decisions.lab.reference import full_sequence
 
 
@@ -42,7 +42,7 @@ def test_half_precision_is_no_farther_from_float32_than_the_ordinary_forward(fol
 @pytest.fixture(scope="module")
 def half(folder):
     engine = Engine.load(str(folder), dtype="bfloat16", warm=False)
-    return Case.of(engine, n_groups=2, queries=QUERIES)
+    return Trial.of(engine, n_groups=2, queries=QUERIES)
 
 
 @pytest.mark.parametrize("control", [None, *CONTROLS])

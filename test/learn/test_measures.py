@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from sklearn.metrics import roc_auc_score
 
 from vlm_decisions.learn.measures import (
     auroc,
@@ -20,6 +19,8 @@ from vlm_decisions.learn.measures import (
 
 
 def test_ranking():
+    from sklearn.metrics import roc_auc_score  # slow to import
+
     truth = [True, True, False, False]
     assert auroc(truth, np.array([0.9, 0.4, 0.6, 0.1])) == 0.75
     assert auroc([True, False], [0.5, 0.5]) == 0.5

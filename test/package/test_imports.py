@@ -71,7 +71,9 @@ def read_imports():
     return inner, outer, set(paths)
 
 
-INNER, OUTER, MODULES = read_imports()
+@pytest.fixture(scope="module")
+def imports():
+    return read_imports()
 
 
 def faults(inner, rooms=ROOMS):
@@ -82,29 +84,30 @@ def faults(inner, rooms=ROOMS):
             if order[room_of(target)] < order[room_of(module)]]
 
 
-def test_every_module_is_in_a_room():
-    assert len(MODULES) > 100
-    assert {room_of(module) for module in MODULES} == set(ROOMS)
+def test_every_module_is_in_a_room(imports):
+    modules = imports[2]
+    assert len(modules) > 100
+    assert {room_of(module) for module in modules} == set(ROOMS)
 
 
-def test_imports_only_point_down():
-    assert faults(INNER) == []
+def test_imports_only_point_down(imports):
+    assert faults(imports[0]) == []
 
 
 def test_an_import_that_points_up_is_found():
     assert faults({"vlm_decisions.engine.vision": {"vlm_decisions.runtime.tick"}})
 
 
-def test_no_module_imports_itself_by_way_of_others():
+def test_no_module_imports_itself_by_way_of_others(imports):
     try:
-        TopologicalSorter(INNER).prepare()
+        TopologicalSorter(imports[0]).prepare()
     except CycleError as error:
         pytest.fail(" <- ".join(error.args[1]))
 
 
 @pytest.mark.parametrize("package", sorted(ROOMS_WITH))
-def test_a_package_is_imported_only_where_it_belongs(package):
-    rooms = {room_of(module) for module, names in OUTER.items() if package in names}
+def test_a_package_is_imported_only_where_it_belongs(package, imports):
+    rooms = {room_of(module) for module, names in imports[1].items() if package in names}
     assert rooms <= ROOMS_WITH[package]
 
 

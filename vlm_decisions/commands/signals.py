@@ -90,6 +90,9 @@ def _importing(frame: FrameType | None) -> bool:
 
 def leave() -> None:
     """End the process at once, as interrupted: no thread and no library can delay it."""
+    middleware = sys.modules.get("vlm_decisions.ros.middleware")
+    if hasattr(middleware, "remove_segments"):  # it is there and whole: nothing is imported here
+        middleware.remove_segments()
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

@@ -143,7 +143,7 @@ test_frames.__test__ = False  # a helper, whatever pytest thinks of its name
 
 
 @dataclass(frozen=True)
-class Case:
+class Trial:
     """One window and questions about it, which all ways and all controls are compared on.
 
     frames: two for each group. times_s: of the groups.
@@ -156,8 +156,8 @@ class Case:
     queries: Sequence[Query]
 
     @classmethod
-    def of(cls, engine: Engine, n_groups: int = 4, queries: Sequence[Query] = QUERIES) -> Case:
-        """Make the case of a moving square."""
+    def of(cls, engine: Engine, n_groups: int = 4, queries: Sequence[Query] = QUERIES) -> Trial:
+        """Make the trial on a moving square."""
         frames = test_frames(engine, 2 * n_groups)
         groups = [engine.encode(frames[2 * i : 2 * i + 2]) for i in range(n_groups)]
         times_s = [0.5 / FPS + i * spacing_s(engine) for i in range(n_groups)]
@@ -212,8 +212,8 @@ def check(
     queries: Sequence[Query] = QUERIES,
     say: Callable[[str], None] = lambda line: None,
 ) -> Report:
-    """Check an engine on one case; see ``Case.of`` and ``Case.check``."""
-    return Case.of(engine, n_groups, queries).check(control, say)
+    """Check an engine on one trial; see ``Trial.of`` and ``Trial.check``."""
+    return Trial.of(engine, n_groups, queries).check(control, say)
 
 
 def _check_ways(

@@ -26,7 +26,7 @@ from rclpy.logging import get_logger
 from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
 
-from .middleware import let_images_pass
+from .middleware import let_images_pass, remove_segments
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -147,6 +147,7 @@ def _wake_on_signals(
 
 def _give_up(code: int) -> None:
     """End the process: something native does not return. Decisions are flushed line by line."""
+    remove_segments()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
