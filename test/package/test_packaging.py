@@ -237,8 +237,9 @@ def test_programs_start(door, program, tmp_path):
 
 def test_programs_run_with_the_python_beside_them(door, tmp_path):
     """Wherever the package was built; without one beside them, with the one of the build."""
-    code = "import sys\nprint(sys.prefix)\nraise SystemExit"
-    (tmp_path / "vlm_decisions.py").write_text(code)
+    package = tmp_path / "vlm_decisions"
+    package.mkdir()
+    (package / "__init__.py").write_text("import sys\nprint(sys.prefix)\nraise SystemExit")
     program = door.prefix / "lib" / "vlm_decisions" / "viewer"
     prefix = door.run("env", f"PYTHONPATH={tmp_path}", program, cwd=tmp_path).strip()
     assert Path(prefix) == door.python.parent.parent
