@@ -84,9 +84,13 @@ class Process:
         return self
 
     def __exit__(self, *exception) -> None:
+        segments = segments_of(self.popen.pid)
         if self.popen.poll() is None:
             self.popen.kill()
         self.popen.wait()
+        for path in segments:
+            for left in (path, Path(f"{path}_el")):
+                left.unlink(missing_ok=True)
 
     def _read(self) -> None:
         for line in self.popen.stdout:

@@ -17,7 +17,9 @@ from vlm_decisions.viewer.server import Server
 from vlm_decisions.viewer.source import CAMERA
 
 
-def browser_or_skip() -> None:
+@pytest.fixture(scope="module")
+def browser_there() -> None:
+    """Skip where there is no browser."""
     try:
         with opened():
             pass
@@ -50,8 +52,7 @@ def test_no_browser_is_named(monkeypatch, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True])
-def test_a_picture_of_the_page(tmp_path, dark):
-    browser_or_skip()
+def test_a_picture_of_the_page(browser_there, tmp_path, dark):
     path = tmp_path / "page.png"
     with site() as viewer:
         viewer.board.decision(decision("person"))
@@ -76,9 +77,8 @@ def test_bad_sizes_are_named(capsys):
 
 
 @pytest.mark.slow
-def test_the_simulated_desk_is_pictured(tmp_path):
+def test_the_simulated_desk_is_pictured(browser_there, tmp_path):
     pytest.importorskip("rclpy", reason="rclpy is not installed")
-    browser_or_skip()
     path, questions = tmp_path / "desk.png", tmp_path / "questions.yaml"
     some_of_the_desk(questions)
     child = view("--sim", "--port", free_port(), "--screenshot", path, "--seconds", "1",
