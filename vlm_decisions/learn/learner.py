@@ -1,5 +1,8 @@
 """Learning while it runs: fits the corrections of a question as they come, in its own thread.
 
+The thread works in short pieces, with pauses between them: who is low in priority and holds Python's
+lock makes the others wait all the same.
+
 What is adopted is handed to the runtime, which answers with it from the next group on, and kept as
 a file beside the corrections. It is in use as long as the corrections support it: one that is taken
 back may take it back, too.
@@ -10,6 +13,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
@@ -35,6 +39,12 @@ from .span_fit import LOOKS, LabelledSpan, fit_spans
 NICENESS = 10
 """How much more the thread gives way than others, where niceness is by thread (Linux)."""
 
+SHARE = 0.1
+"""How much of its time the thread may work."""
+
+PIECE_S = 0.0005
+"""It rests after so much work, seconds."""
+
 MOST_SPANS = 100
 """The newest corrections of a question that are learned from."""
 
@@ -59,6 +69,7 @@ class Learner:
         self._stopping = False
         self._refused: dict[str, str] = {}
         self._waiting: dict[Key, str] = {}
+        self._known: dict[int, tuple[Question, LabelledSpan]] = {}  # of corrections, by number
         self._thread = threading.Thread(target=self._run, name="learning", daemon=True)
 
     def start(self) -> None:
@@ -124,6 +135,7 @@ class Learner:
 
     def _run(self) -> None:
         _be_modest()
+        self._pause = Pace(SHARE)
         while True:
             with self._wake:
                 self._busy = None
@@ -153,7 +165,7 @@ class Learner:
             return
         in_use = any(one.key == key for one in self._runtime.learned())
         spans, others = self._spans(question, view, model)
-        fit = fit_spans(spans, head=question.tier != "vlm", kept=in_use)
+        fit = fit_spans(spans, head=question.tier != "vlm", kept=in_use, pause=self._pause)
         if fit.refusal:
             self._settle(key, None, fit.refusal + (
                 f"; {others} corrections are of another model" if others else ""))
@@ -171,10 +183,15 @@ class Learner:
         mine = [one for one in self._store.corrections(question.id)
                 if one.view == view and one.is_of(question)]
         usable = [one for one in mine if one.is_by(model)]
+        there = {one.id for one in self._store.corrections()}
+        self._known = {number: known for number, known in self._known.items() if number in there}
         spans = []
         for one in usable[-MOST_SPANS:]:
             try:
-                spans.append(span_of(self._corrector, question, one))
+                if one.id not in self._known or self._known[one.id][0] != question:
+                    self._known[one.id] = question, span_of(self._corrector, question, one)
+                    self._pause()
+                spans.append(self._known[one.id][1])
             except CorrectionError as error:  # taken back meanwhile, or a bad file
                 if any(one.id == other.id for other in self._store.corrections(question.id)):
                     self._complain(str(error))
@@ -210,6 +227,20 @@ class Learner:
 
     def _path(self, key: Key) -> Path:
         return self._store.folder / f"learned-{'-'.join(filter(None, key))}.npz"
+
+
+class Pace:
+    """Makes the calling thread work no more than a share of its time."""
+
+    def __init__(self, share: float) -> None:
+        self._rest, self._worked_s = 1.0 / share - 1.0, time.thread_time()
+
+    def __call__(self) -> None:
+        """Rest, if there was a piece of work since it last did."""
+        worked_s = time.thread_time() - self._worked_s
+        if worked_s >= PIECE_S:
+            time.sleep(self._rest * worked_s)
+            self._worked_s = time.thread_time()
 
 
 def span_of(corrector: Corrector, question: Question, correction: Correction) -> LabelledSpan:

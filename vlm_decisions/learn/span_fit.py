@@ -5,25 +5,27 @@ Three ways are tried, from the least change to the most:
 - `calibration`: a scale and a bias of the logit that the question is answered with now;
 - `correction`: these, and weights on the pooled features, added to that logit;
 - `head`: weights on the pooled features alone, or on the colours of the picture alone: the vision
-  encoder has no place for all that there is, and a camera that does not move needs none.
+  encoder has no place for all that there is, and a camera that does not move needs none. Tried only
+  where the present answer tells nothing, or is not known.
 
 Each is a logistic regression with an L2 penalty on the distance from the present answer (of a head:
-from nothing). The looks of a span share its weight, and both sides weigh the same: how often
-somebody corrects an answer says nothing about how often it is so.
+from nothing), which is one with a Gaussian prior. The looks of a span share its weight. Where the
+present answer does not count, both sides weigh the same: how often somebody corrects an answer says
+nothing about how often it is so.
 
-The way and its penalty are chosen by cross-validation over spans. What that choice is worth is
-measured on spans which neither it nor the fit has seen, in an outer cross-validation. Spans that
-follow each other closely and say the same are one. A fit is adopted only where on the held-out
-spans its log loss is better by a margin than that of the present answer, and by more than chance,
-*and* better than that of an answer that is the same for every picture: otherwise random labels
-would count as learned as soon as they make a confident model less so.
+The way and its penalty are chosen by cross-validation over spans; spans that follow each other
+closely and say the same are one. A fit is adopted only where on the held-out spans more are right
+than now and the log loss is better, both by more than chance, *and* better than that of an answer
+that is the same for every picture: otherwise random labels would count as learned as soon as they
+make a confident model less so. An answer that is right on all spans is left alone.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -37,34 +39,53 @@ LEAST_A_SIDE = 4
 #: Spans closer than this, that say the same, are one, seconds.
 APART_S = 1.0
 
-#: By how much a held-out log loss must be better than the present one, and than a constant's.
-MARGIN, MARGIN_OVER_CONSTANT = 0.03, 0.1
+#: By how much the log loss of held-out spans must be better than a constant's.
+MARGIN_OVER_CONSTANT = 0.08
 
-#: And by how many standard errors over spans.
-ERRORS = 2.0
+#: By how much the share of held-out spans that are right must rise.
+MARGIN_RIGHT = 0.03
+
+#: And by how many standard errors over spans log loss and share must be better.
+ERRORS = 1.0
 
 #: So many held-out spans must be right that guessing comes to that less often than this.
-GUESSING = 0.0005
+GUESSING = 0.005
 
 #: By how much the log loss of the next greater change must be better to be chosen.
 GREATER_CHANGE = 0.01
 
-#: Outer and inner folds, at most.
-FOLDS, INNER_FOLDS = 8, 4
+#: Folds of the cross-validation, at most.
+FOLDS = 8
 
-#: LooksOfSpans used of a span, evenly spread; fewer where there are many spans.
-LOOKS, ALL_LOOKS = 4, 96
+#: Looks used of a span, evenly spread; fewer where there are many spans.
+LOOKS, ALL_LOOKS = 4, 120
 
-CALIBRATIONS = (0.003, 0.03, 0.3)
-WEIGHTS = (0.001, 0.005, 0.02, 0.1)
-"""Strengths of the penalties to try: log loss per half a squared logit of change."""
+#: Directions of the features that are fitted, those with most variance.
+DIRECTIONS = 40
 
-HEADS = ("mean", "mean_max", COLOURS)
+#: The logit is made so small that its root mean square is this: a very sure answer that is wrong
+#: can be changed, too. No answer changes by it.
+USUAL_LOGIT = 5.0
+
+#: A look cannot cost more: how sure a wrong answer is says little.
+MOST_LOSS = 4.0
+
+#: Strengths of the penalties: log loss of one span per half a squared logit of change.
+CALIBRATION = 0.05
+WEIGHTS = (0.03, 0.1, 0.3, 1.0)
+BIAS_OF_HEAD = 0.01
+
+HEADS = ("mean_max", COLOURS)
 """What heads are tried on."""
 
-LEAST_SCALE = 0.05
 CONSTANT = float(np.log(2))  # log loss of an answer that is the same for all, both sides alike
-_NEWTON, _NEAR = 30, 1e-6
+_NEWTON, _NEAR = 40, 1e-4
+
+Pause = Callable[[], None]
+
+
+def no_pause() -> None:
+    """Go on at once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,91 +127,103 @@ class SpanFit:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A way to change an answer, and its penalties; a calibration of None: without z."""
+    """A way to change an answer: with the present logit or not, penalty and pooling of weights."""
 
-    calibration: float | None
+    present: bool
     weights: float | None = None
     pooling: str = ""
 
 
-def ways(head: bool = True, z: bool = True) -> list[list[Recipe]]:
-    """Return the ways to try, from the least change to the most, each with its strengths.
-
-    head: a head may answer. z: the present logit is known.
-    """
-    changes = [[Recipe(one) for one in CALIBRATIONS],
-               [Recipe(CALIBRATIONS[1], one, "mean") for one in WEIGHTS]] if z else []
-    heads = [[Recipe(None, one, pooling) for one in WEIGHTS] for pooling in HEADS]
-    return changes + (heads if head else [])
+CHANGES = (Recipe(True), *(Recipe(True, one, "mean_max") for one in reversed(WEIGHTS)))
+HEAD_WAYS = tuple(Recipe(False, one, pooling) for pooling in HEADS for one in reversed(WEIGHTS))
 
 
-def fit_spans(spans: Sequence[LabelledSpan], *, head: bool = True, kept: bool = False) -> SpanFit:
+def fit_spans(spans: Sequence[LabelledSpan], *, head: bool = True, kept: bool = False,
+              pause: Pause = no_pause) -> SpanFit:
     """Fit labelled spans and judge the fit on held-out ones.
 
     Args:
         spans: of one question at one view, any order.
         head: a head may be learned; it asks the language model no more.
         kept: what was fitted to most of them is in use: it is kept as long as it is better at all.
+        pause: called between pieces of work of a few milliseconds.
     """
     spans = together(spans)
     answer = np.array([span.yes for span in spans], bool)
     count, yes = len(spans), int(answer.sum())
-    few = min(yes, count - yes)
-    if few < LEAST_A_SIDE:
+    if min(yes, count - yes) < LEAST_A_SIDE:
         return SpanFit(f"{yes} spans say yes and {count - yes} no, and {LEAST_A_SIDE} of each are "
                        "needed", count, yes)
     if any(np.isinf(one.z).any() or not np.isfinite([one.mean, one.max]).all()
            or not np.isfinite(one.colours).all() for one in spans):
         return SpanFit("the model's logits or features are not finite", count, yes)
-    looks = LooksOfSpans.of(spans)
-    known = np.isfinite(looks.present)
+    looks = LooksOfSpans.of(spans, pause)
+    known = looks.known
     if known.sum() < 2 * LEAST_A_SIDE:
         return SpanFit("too few spans with an answer of the model itself: undo what was learned, "
                        "and correct again", count, yes)
-    all_ways = ways(head, bool(known.all()))
-    if not all_ways:
+    if not (head or known.all()):
         return SpanFit("the language model was not asked in all of these spans", count, yes)
-    losses, right = np.empty(count), np.empty(count)
-    for into, test in folds(answer, FOLDS):
-        chosen = _choose(looks, into, all_ways)
-        losses[test], right[test] = looks.judged(_fit(looks, into, chosen), chosen, test)
-    sides = _sides(answer)
-    before_losses, before_right = looks.judged_present()
-    before = HeldOut(_mean(before_losses, sides, known), _mean(before_right, sides, known))
-    after = HeldOut(_mean(losses, sides), _mean(right, sides))
-    found = SpanFit("", count, yes, before, after)
-    if refusal := _refusal(before_losses - losses, known, answer, found,
-                           _mean(right, sides, known), kept):
-        return replace(found, refusal=refusal)
-    chosen = _choose(looks, np.arange(count), all_ways)
-    scale, bias, weight = looks.plain(_fit(looks, np.arange(count), chosen), chosen)
-    if chosen.calibration is not None and scale < LEAST_SCALE:
-        return replace(found, refusal="yes would be less likely the more the model says so")
-    return replace(found, scale=scale, bias=bias, weight=weight, pooling=chosen.pooling)
+    parts = list(folds(answer, FOLDS))
+    found = None
+    if known.all():
+        found = _choose(looks, parts, CHANGES, pause)
+    if head and (found is None or found.tells_nothing):
+        found = _choose(looks, parts, HEAD_WAYS, pause)
+    before = looks.judged(np.nan_to_num(looks.z))
+    fit = SpanFit("", count, yes, before.mean(known), found.held.mean())
+    if refusal := _refusal(before, found.held, known, fit, kept):
+        return replace(fit, refusal=refusal)
+    scale, bias, weight = looks.plain(_fit(looks, np.arange(count), found.way, pause), found.way)
+    if found.way.present and scale <= 0:
+        return replace(fit, refusal="yes would be less likely the more the model says so")
+    return replace(fit, scale=scale, bias=bias, weight=weight, pooling=found.way.pooling)
 
 
-def _refusal(gain: np.ndarray, known: np.ndarray, answer: np.ndarray, found: SpanFit,
-             accuracy: float, kept: bool) -> str:
-    """Return why a fit is not adopted. `accuracy`: of it, on the spans with a present answer.
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """Log loss, capped, and share of right looks of each of S spans, float (S,)."""
+
+    losses: np.ndarray
+    right: np.ndarray
+
+    def mean(self, of: np.ndarray | slice = slice(None)) -> HeldOut:
+        """Return the means over some spans."""
+        return HeldOut(float(self.losses[of].mean()), float(self.right[of].mean()))
+
+
+@dataclass(frozen=True, eq=False)
+class Chosen:
+    """The way to be taken, how it does on held-out spans, and whether the present answer helps."""
+
+    way: Recipe
+    held: Judged
+    tells_nothing: bool  # the least change of them is no better than a constant
+
+
+def _refusal(before: Judged, after: Judged, known: np.ndarray, fit: SpanFit, kept: bool) -> str:
+    """Return why a fit is not adopted.
 
     Labels may be wrong now and then, and cost a good fit much: so whether it is better than a coin
     is judged by how many spans it gets right.
     """
-    before, after = found.before, found.after
-    numbers = f"log loss {before.log_loss:.2f} now, {after.log_loss:.2f} then"
-    if CONSTANT - after.log_loss <= (0.0 if kept else MARGIN_OVER_CONSTANT):
+    numbers = f"log loss {fit.before.log_loss:.2f} now, {fit.after.log_loss:.2f} then"
+    shares = f"{100 * fit.before.accuracy:.0f}% now, {100 * after.right[known].mean():.0f}% then"
+    gained = (before.losses - after.losses)[known]
+    more = (after.right - before.right)[known]
+    if CONSTANT - fit.after.log_loss <= (0.0 if kept else MARGIN_OVER_CONSTANT):
         return f"it would be no better than one answer for all on held-out spans ({numbers})"
-    gained = _mean(gain, _sides(answer), known)
-    if gained <= (0.0 if kept else MARGIN):
+    if gained.mean() <= 0:
         return f"it would be no better than now on held-out spans ({numbers})"
-    right = after.accuracy * len(answer)
-    if not kept and by_guessing(right, len(answer)) > GUESSING:
-        return f"{right:.0f} of {len(answer)} held-out spans right may be by chance ({numbers})"
-    if not kept and gained <= ERRORS * _error(gain[known], answer[known]):
-        return f"it may be better than now by chance only ({numbers})"
-    if accuracy < before.accuracy:
-        return (f"it would be right less often on held-out spans ({100 * before.accuracy:.0f}% "
-                f"now, {100 * accuracy:.0f}% then)")
+    if more.mean() < (0.0 if kept else MARGIN_RIGHT):
+        return f"it would not be right more often on held-out spans ({shares})"
+    if kept:
+        return ""
+    right, of = fit.after.accuracy * fit.spans, fit.spans
+    if by_guessing(right, of) > GUESSING:
+        return f"{right:.0f} of {of} held-out spans right may be by chance ({numbers})"
+    if any(one.mean() <= ERRORS * one.std(ddof=1) / math.sqrt(len(one)) for one in (gained, more)):
+        return f"it may be better than now by chance only ({numbers}; right {shares})"
     return ""
 
 
@@ -229,23 +262,23 @@ def folds(answer: np.ndarray, most: int) -> Iterator[tuple[np.ndarray, np.ndarra
 class LooksOfSpans:
     """The looks of all spans, L of S spans, ready to be fitted.
 
-    `span`: of each look; `yes`: its side; `share`: of its span's weight, (L,). `z`: (L,), `present`
-    their mean by span, (S,). `x`: standardised features by pooling, turned into as many directions
-    as there are looks at most (the penalty does not see it), (L, P); `back`: what turns weights on
-    x into those on the features, and the feature's mean.
+    `span`: of each look; `yes`: its side; `share`: of its span's weight, (L,). `z`: (L,). `known`:
+    whether the looks of a span have one, (S,). `x`: standardised features by pooling, turned into
+    the directions with most variance, (L, P); `back`: what turns weights on x into those on the
+    features, and the feature's mean.
     """
 
     span: np.ndarray
     yes: np.ndarray
     share: np.ndarray
     z: np.ndarray
-    present: np.ndarray
+    known: np.ndarray
     x: dict[str, np.ndarray]
     back: dict[str, tuple[np.ndarray, np.ndarray]]
-    _columns: dict[Recipe, tuple[np.ndarray, np.ndarray, np.ndarray]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, spans: Sequence[LabelledSpan]) -> LooksOfSpans:
+    def of(cls, spans: Sequence[LabelledSpan], pause: Pause = no_pause) -> LooksOfSpans:
+        """Choose looks of the spans and prepare their features."""
         most = max(1, min(LOOKS, ALL_LOOKS // len(spans)))
         chosen = [np.unique(np.linspace(0, len(one.z) - 1, most).round().astype(int))
                   for one in spans]
@@ -255,119 +288,102 @@ class LooksOfSpans:
             spans, chosen, strict=True)]).astype(float) for name in ("z", "mean", "max", COLOURS))
         x, back = {}, {}
         for pooling in HEADS:
+            pause()
             features = pooled(pooling, mean, peak, colours).astype(float)
             x[pooling], back[pooling] = _turned(features)
         return cls(span, np.array([one.yes for one in spans])[span], 1.0 / counts[span], z,
-                   np.bincount(span, z) / counts, x, back)
+                   np.isfinite(np.bincount(span, z)), x, back)
+
+    @cached_property
+    def temper(self) -> float:
+        """What the present logits are multiplied with beforehand: no answer changes by it."""
+        return min(1.0, USUAL_LOGIT / max(1e-9, math.sqrt(np.square(self.z).mean())))
 
     def columns(self, way: Recipe) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return offset (L,), columns (L, P) and their penalties (P,); the last one is 1."""
-        if way not in self._columns:
-            self._columns[way] = self._make_columns(way)
-        return self._columns[way]
-
-    def _make_columns(self, way: Recipe) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         parts, penalties = [], []
-        if way.calibration is not None:
-            spread = self.z.std() or 1.0
-            parts.append(((self.z - self.z.mean()) / spread)[:, None])
-            penalties.append([way.calibration])
+        offset = np.zeros(len(self.span))
+        if way.present:
+            offset = self.temper * self.z
+            parts.append(offset[:, None] / USUAL_LOGIT)
+            penalties.append([CALIBRATION])
         if way.weights is not None:
             parts.append(self.x[way.pooling])
             penalties.append([way.weights] * self.x[way.pooling].shape[1])
         parts.append(np.ones((len(self.span), 1)))
-        penalties.append([1e-4 if way.calibration is None else way.calibration])
-        offset = np.zeros(len(self.span)) if way.calibration is None else self.z
+        penalties.append([CALIBRATION if way.present else BIAS_OF_HEAD])
         return offset, np.concatenate(parts, axis=1), np.concatenate(penalties)
 
-    def judged(self, w: np.ndarray, way: Recipe, spans: np.ndarray
-               ) -> tuple[np.ndarray, np.ndarray]:
-        """Return log loss and share right of spans, each the mean over its looks."""
-        own = np.isin(self.span, spans)
-        offset, columns, _ = self.columns(way)
-        logit = np.zeros(len(own))
-        logit[own] = offset[own] + columns[own] @ w
-        return self._by_span(logit, spans)
-
-    def judged_present(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the same of the present answers; NaN where they are not known."""
-        return self._by_span(self.z, np.arange(len(self.present)))
-
-    def _by_span(self, logit: np.ndarray, spans: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        signed = np.where(self.yes, logit, -logit)  # of NaN the loss is NaN, and nobody reads it
-        count = len(self.present)
-        with np.errstate(invalid="ignore"):
-            losses = np.bincount(self.span, np.logaddexp(0, -signed) * self.share, count)
-        right = np.bincount(self.span, (signed > 0) * self.share, count)
-        return losses[spans], right[spans]
+    def judged(self, logit: np.ndarray) -> Judged:
+        """Return log loss and share right of the spans, each the mean over its looks."""
+        signed = np.where(self.yes, logit, -logit)
+        losses = np.minimum(np.logaddexp(0, -signed), MOST_LOSS)
+        return Judged(np.bincount(self.span, losses * self.share),
+                      np.bincount(self.span, (signed > 0) * self.share))
 
     def plain(self, w: np.ndarray, way: Recipe) -> tuple[float, float, np.ndarray]:
         """Return scale, bias and weight on z and features as they are, of a fit's weights."""
-        scale, bias, at = 0.0, float(w[-1]), 0
-        if way.calibration is not None:
-            spread, at = float(self.z.std()) or 1.0, 1
-            scale = 1.0 + float(w[0]) / spread
-            bias -= float(w[0]) * float(self.z.mean()) / spread
+        scale = self.temper * (1 + float(w[0]) / USUAL_LOGIT) if way.present else 0.0
         if way.weights is None:
-            return scale, bias, np.zeros(0, np.float32)
+            return scale, float(w[-1]), np.zeros(0, np.float32)
         turn, middle = self.back[way.pooling]
-        weight = turn @ w[at:-1]
-        return scale, bias - float(middle @ weight), weight.astype(np.float32)
+        weight = turn @ w[int(way.present):-1]
+        return scale, float(w[-1]) - float(middle @ weight), weight.astype(np.float32)
 
 
 def _turned(features: np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
-    """Return standardised features (L, D) in at most L directions, and the way back.
+    """Return standardised features (L, D) in DIRECTIONS at most, and the way back.
 
     They are divided by the root of D, so that a penalty means the same for all widths.
     """
     middle, spread = features.mean(axis=0), features.std(axis=0)
     gain = np.where(spread > 1e-9, 1.0 / np.maximum(spread, 1e-9), 0.0) / np.sqrt(len(spread))
-    _, sizes, turn = np.linalg.svd((features - middle) * gain, full_matrices=False)
-    turn = turn[sizes > 1e-9 * (sizes[0] if len(sizes) else 1.0)]
-    return (features - middle) * gain @ turn.T, (gain[:, None] * turn.T, middle)
+    rows = (features - middle) * gain
+    values, turn = np.linalg.eigh(rows @ rows.T)  # of the looks: there are fewer of them
+    kept = [k for k in range(len(values))[::-1][:DIRECTIONS] if values[k] > 1e-9 * values[-1]]
+    turn = (turn[:, kept].T @ rows) / np.sqrt(values[kept])[:, None]
+    return rows @ turn.T, (gain[:, None] * turn.T, middle)
 
 
-def _choose(looks: LooksOfSpans, into: np.ndarray, all_ways: Sequence[Sequence[Recipe]]) -> Recipe:
-    """Return the way with the least held-out log loss among these spans; a tie: least change."""
-    answer = np.zeros(len(looks.present), bool)
-    answer[looks.span] = looks.yes
-    sides = _sides(answer[into])
-    best: tuple[float, Recipe] | None = None
-    by_head = any(way.calibration is None for strengths in all_ways for way in strengths)
-    parts = [(into[fit], into[test], test) for fit, test in folds(answer[into], INNER_FOLDS)]
-    for strengths in all_ways:
-        if strengths[0].weights and strengths[0].calibration and by_head and (
-                best[0] > CONSTANT - MARGIN_OVER_CONSTANT):
-            continue  # the present answer tells nothing: it need not be asked for
-        tried = []
-        for way in strengths:
-            losses = np.empty(len(into))
-            for fit, test, at in parts:
-                losses[at] = looks.judged(_fit(looks, fit, way), way, test)[0]
-            tried.append((_mean(losses, sides), way))
-        least = min(tried, key=lambda one: one[0])
-        if best is None or least[0] < best[0] - GREATER_CHANGE:
-            best = least
+def _choose(looks: LooksOfSpans, parts: Sequence[tuple[np.ndarray, np.ndarray]],
+            ways: Sequence[Recipe], pause: Pause) -> Chosen:
+    """Return the way with the least log loss on held-out spans; where it is close, the first."""
+    best: tuple[float, Recipe, Judged] | None = None
+    first = 0.0
+    for way in ways:
+        logit = np.empty(len(looks.span))
+        for into, out in parts:
+            own = np.isin(looks.span, out)
+            offset, columns, _ = looks.columns(way)
+            logit[own] = offset[own] + columns[own] @ _fit(looks, into, way, pause)
+        held = looks.judged(logit)
+        loss = float(held.losses.mean())
+        if best is None:
+            first = loss
+        if best is None or loss < best[0] - GREATER_CHANGE:
+            best = loss, way, held
     assert best is not None
-    return best[1]
+    return Chosen(best[1], best[2], CONSTANT - first <= MARGIN_OVER_CONSTANT)
 
 
-def _fit(looks: LooksOfSpans, into: np.ndarray, way: Recipe) -> np.ndarray:
+def _fit(looks: LooksOfSpans, into: np.ndarray, way: Recipe, pause: Pause) -> np.ndarray:
     """Return the weights on `columns` with the least log loss and penalty, by Newton's method."""
     offset, columns, penalty = looks.columns(way)
     own = np.isin(looks.span, into)
     x, offset, sign = columns[own], offset[own], np.where(looks.yes[own], 1.0, -1.0)
     weight = looks.share[own].copy()
-    for side in (1.0, -1.0):
-        weight[sign == side] /= 2 * weight[sign == side].sum()
-    w, loss = np.zeros(x.shape[1]), np.inf
+    if not way.present:
+        for side in (1.0, -1.0):
+            weight[sign == side] *= len(into) / (2 * weight[sign == side].sum())
 
     def loss_at(at: np.ndarray) -> tuple[float, np.ndarray]:
         signed = sign * (offset + x @ at)
         return float(weight @ np.logaddexp(0, -signed) + (penalty * at * at).sum() / 2), signed
 
+    w = np.zeros(x.shape[1])
     loss, signed = loss_at(w)
     for _ in range(_NEWTON):
+        pause()
         p = 0.5 * (1 - np.tanh(signed / 2))  # of the wrong side
         slope = -(weight * sign * p) @ x + penalty * w
         curve = (x * (weight * p * (1 - p))[:, None]).T @ x
@@ -375,28 +391,10 @@ def _fit(looks: LooksOfSpans, into: np.ndarray, way: Recipe) -> np.ndarray:
         step, size = np.linalg.solve(curve, slope), 1.0
         while True:  # a full step may go too far where the present answer is sure and wrong
             new, signed_new = loss_at(w - size * step)
-            if new <= loss or size < 1e-3:
+            if new <= loss or size < 1e-6:
                 break
             size /= 2
         gained, w, loss, signed = loss - new, w - size * step, new, signed_new
         if gained < _NEAR:
             break
     return w
-
-
-def _sides(answer: np.ndarray) -> np.ndarray:
-    """Return weights of spans with which both sides weigh the same."""
-    return np.where(answer, 1.0 / max(1, answer.sum()), 1.0 / max(1, (~answer).sum()))
-
-
-def _mean(values: np.ndarray, weights: np.ndarray, of: np.ndarray | None = None) -> float:
-    if of is not None:
-        values, weights = values[of], weights[of]
-    return float(values @ weights / weights.sum())
-
-
-def _error(values: np.ndarray, answer: np.ndarray) -> float:
-    """Return the standard error of the mean over both sides alike."""
-    parts = [values[answer == side] for side in (True, False)]
-    return 0.5 * float(np.sqrt(sum(part.var(ddof=1) / len(part) for part in parts
-                                   if len(part) > 1)))

@@ -12,6 +12,10 @@ import cv2
 import numpy as np
 
 
+#: Brightness of stray light, grey levels.
+STRAY = 220.0
+
+
 @dataclass(frozen=True)
 class Style:
     """How a camera shows the desk.
@@ -20,6 +24,7 @@ class Style:
       strong; `gamma`: of the brightness.
     - `barrel`: strength of a wide-angle lens; the corners are drawn in by about this share.
     - `vignette`: by how much the corners are darker, 0 to 1.
+    - `veil`: share of the picture that is stray light, as of a misty or dirty lens: contrast is lost.
     - `noise`: of the sensor, grey levels (standard deviation); `blur`: share of the width (ditto).
     """
 
@@ -28,6 +33,7 @@ class Style:
     gamma: float = 1.0
     barrel: float = 0.0
     vignette: float = 0.0
+    veil: float = 0.0
     noise: float = 0.0
     blur: float = 0.0
 
@@ -45,9 +51,9 @@ class Style:
         if self.blur:
             shown = cv2.GaussianBlur(shown, (0, 0), self.blur * width)
         rng = np.random.default_rng(seed)
-        light = _light(width, height, self.vignette)
+        light = _light(width, height, self.vignette) * (1 - self.veil)
         noise = rng.standard_normal((height, width, 1), np.float32) * self.noise
-        return np.clip(shown * light + noise, 0, 255).astype(np.uint8)
+        return np.clip(shown * light + self.veil * STRAY + noise, 0, 255).astype(np.uint8)
 
 
 #: Far from what the shipped model knows.
