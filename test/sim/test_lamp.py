@@ -42,12 +42,14 @@ def test_a_lamp_hangs_in_one_place_and_is_switched_by_the_script():
     assert (again.render(2.0, 160, 120) == one.render(2.0, 160, 120)).all()
 
 
-@pytest.mark.parametrize("field", ("hue_deg", "gamma", "barrel", "vignette", "noise", "blur"))
-def test_each_part_of_a_style_changes_the_picture(field):
+@pytest.mark.parametrize("field, value", (
+    ("hue_deg", 140.0), ("saturation", 0.5), ("gamma", 1.5), ("barrel", 0.18), ("vignette", 0.5),
+    ("veil", 0.3), ("noise", 14.0), ("blur", 0.002)))
+def test_each_part_of_a_style_changes_the_picture(field, value):
     image = World(3, SCRIPT).render(2.0, 160, 120)
     plain = Style().show(image, 1)
     assert np.abs(plain.astype(int) - image).mean() < 2
-    shown = Style(**{field: getattr(STRANGE, field)}).show(image, 1)
+    shown = Style(**{field: value}).show(image, 1)
     assert shown.shape == image.shape and shown.dtype == np.uint8
     assert np.abs(shown.astype(int) - plain).mean() > 0.01
 

@@ -44,8 +44,8 @@ class ReadScenes:
     """What was read of questions in scenes, N looks: by question z, features and the truth.
 
     z: logits of yes without learning, (N,); p: P(yes) as published, before smoothing; mean, max:
-    pooled features (N, D); colours: of the picture (N, C); yes: bool (N,). Looks soon after the
-    truth changed are left out.
+    pooled features (N, D); colours: of the picture (N, C); yes: bool (N,); scene: number of
+    the scene (N,). Looks soon after the truth changed are left out.
     """
 
     z: Mapping[str, np.ndarray]
@@ -54,6 +54,7 @@ class ReadScenes:
     max: Mapping[str, np.ndarray]
     colours: Mapping[str, np.ndarray]
     yes: Mapping[str, np.ndarray]
+    scene: Mapping[str, np.ndarray]
 
 
 class TaughtDesk:
@@ -150,9 +151,9 @@ class TaughtDesk:
 
     def read(self, seeds: Sequence[int]) -> ReadScenes:
         """Look at scenes, and return what was read."""
-        rows: dict[str, list[tuple[float, float, Any, Any, Any, bool]]] = {
+        rows: dict[str, list[tuple[float, float, Any, Any, Any, bool, int]]] = {
             one.id: [] for one in self.questions}
-        for seed in seeds:
+        for scene, seed in enumerate(seeds):
             truth = self.watch(seed)
             for look in self._looks:
                 result, t_ns = look.result, look.t_end_ns
@@ -163,10 +164,10 @@ class TaughtDesk:
                 z = shipped_logit(result.question, result.logits, result.evidence.depth)
                 rows[name].append((z, result.probabilities[0], look.features.mean,
                                    look.features.max, colours_of(look.frame.image),
-                                   truth.answer(name, t_ns) == YES))
+                                   truth.answer(name, t_ns) == YES, scene))
         kept = {name: list(zip(*own, strict=True)) for name, own in rows.items() if own}
         parts = [{name: np.array(own[k], kind) for name, own in kept.items()}
-                 for k, kind in enumerate((float, float, *[np.float32] * 3, bool))]
+                 for k, kind in enumerate((float, float, *[np.float32] * 3, bool, int))]
         return ReadScenes(*parts)
 
 

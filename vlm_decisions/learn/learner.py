@@ -1,7 +1,7 @@
 """Learning while it runs: fits the corrections of a question as they come, in its own thread.
 
-The thread works in short pieces, with pauses between them: who is low in priority and holds Python's
-lock makes the others wait all the same.
+The thread works in short pieces, with pauses between them: one of low priority that holds the lock of
+Python makes the others wait all the same.
 
 What is adopted is handed to the runtime, which answers with it from the next group on, and kept as
 a file beside the corrections. It is in use as long as the corrections support it: one that is taken

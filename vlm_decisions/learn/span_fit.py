@@ -39,7 +39,7 @@ LEAST_A_SIDE = 4
 #: Spans closer than this, that say the same, are one, seconds.
 APART_S = 1.0
 
-#: By how much the log loss of held-out spans must be better than a constant's.
+#: By how much the log loss of held-out spans must be better than that of one answer for all.
 MARGIN_OVER_CONSTANT = 0.08
 
 #: By how much the share of held-out spans that are right must rise.
@@ -78,7 +78,6 @@ BIAS_OF_HEAD = 0.01
 HEADS = ("mean_max", COLOURS)
 """What heads are tried on."""
 
-CONSTANT = float(np.log(2))  # log loss of an answer that is the same for all, both sides alike
 _NEWTON, _NEAR = 40, 1e-4
 
 Pause = Callable[[], None]
@@ -165,10 +164,8 @@ def fit_spans(spans: Sequence[LabelledSpan], *, head: bool = True, kept: bool = 
     if not (head or known.all()):
         return SpanFit("the language model was not asked in all of these spans", count, yes)
     parts = list(folds(answer, FOLDS))
-    found = None
-    if known.all():
-        found = _choose(looks, parts, CHANGES, pause)
-    if head and (found is None or found.tells_nothing):
+    found = _choose(looks, parts, CHANGES, pause) if known.all() else None
+    if head and (found is None or constant(yes / count) - found.first <= MARGIN_OVER_CONSTANT):
         found = _choose(looks, parts, HEAD_WAYS, pause)
     before = looks.judged(np.nan_to_num(looks.z))
     fit = SpanFit("", count, yes, before.mean(known), found.held.mean())
@@ -194,11 +191,11 @@ class Judged:
 
 @dataclass(frozen=True, eq=False)
 class Chosen:
-    """The way to be taken, how it does on held-out spans, and whether the present answer helps."""
+    """The way to be taken and how it does on held-out spans; `first`: log loss of the first one."""
 
     way: Recipe
     held: Judged
-    tells_nothing: bool  # the least change of them is no better than a constant
+    first: float
 
 
 def _refusal(before: Judged, after: Judged, known: np.ndarray, fit: SpanFit, kept: bool) -> str:
@@ -211,7 +208,8 @@ def _refusal(before: Judged, after: Judged, known: np.ndarray, fit: SpanFit, kep
     shares = f"{100 * fit.before.accuracy:.0f}% now, {100 * after.right[known].mean():.0f}% then"
     gained = (before.losses - after.losses)[known]
     more = (after.right - before.right)[known]
-    if CONSTANT - fit.after.log_loss <= (0.0 if kept else MARGIN_OVER_CONSTANT):
+    yes = fit.yes / fit.spans
+    if constant(yes) - fit.after.log_loss <= (0.0 if kept else MARGIN_OVER_CONSTANT):
         return f"it would be no better than one answer for all on held-out spans ({numbers})"
     if gained.mean() <= 0:
         return f"it would be no better than now on held-out spans ({numbers})"
@@ -220,16 +218,22 @@ def _refusal(before: Judged, after: Judged, known: np.ndarray, fit: SpanFit, kep
     if kept:
         return ""
     right, of = fit.after.accuracy * fit.spans, fit.spans
-    if by_guessing(right, of) > GUESSING:
+    if by_guessing(right, of, max(yes, 1 - yes)) > GUESSING:
         return f"{right:.0f} of {of} held-out spans right may be by chance ({numbers})"
     if any(one.mean() <= ERRORS * one.std(ddof=1) / math.sqrt(len(one)) for one in (gained, more)):
         return f"it may be better than now by chance only ({numbers}; right {shares})"
     return ""
 
 
-def by_guessing(right: float, of: int) -> float:
-    """Return how often a coin is right at least so many times."""
-    return sum(math.comb(of, k) for k in range(math.ceil(right - 1e-9), of + 1)) / 2 ** of
+def constant(yes: float) -> float:
+    """Return the log loss of an answer that is the same for all spans, of which a share is yes."""
+    return -yes * math.log(yes) - (1 - yes) * math.log(1 - yes)
+
+
+def by_guessing(right: float, of: int, share: float = 0.5) -> float:
+    """Return how often guesses that are right with a chance of `share` are right so many times."""
+    return sum(math.comb(of, k) * share ** k * (1 - share) ** (of - k)
+               for k in range(math.ceil(right - 1e-9), of + 1))
 
 
 def together(spans: Sequence[LabelledSpan]) -> list[LabelledSpan]:
@@ -363,7 +367,7 @@ def _choose(looks: LooksOfSpans, parts: Sequence[tuple[np.ndarray, np.ndarray]],
         if best is None or loss < best[0] - GREATER_CHANGE:
             best = loss, way, held
     assert best is not None
-    return Chosen(best[1], best[2], CONSTANT - first <= MARGIN_OVER_CONSTANT)
+    return Chosen(best[1], best[2], first)
 
 
 def _fit(looks: LooksOfSpans, into: np.ndarray, way: Recipe, pause: Pause) -> np.ndarray:

@@ -26,6 +26,7 @@ from ...frames import FPS, NS, Frame
 from ...kinds import YesNo
 from ...learn.corrections import CorrectionStore, Corrector, ModelId
 from ...learn.learner import Learner, span_of
+from ...learn.measures import bootstrap_sums
 from ...learn.span_fit import LabelledSpan, SpanFit, fit_spans
 from ...questions import Question, QuestionBook, questions_path
 from ...runtime import Runtime
@@ -61,7 +62,8 @@ def bench_teach(*, desks: int = 2, episodes: int = 24, held: int = 16, lamps: in
         share of looks that are right at P(yes) = 0.5; the mean of these. recovered: by number of
         spans, the share of the loss that is won back. adopted: by number of spans, how many. spans:
         that there were, of 40, the mean. worse_questions: how many were right less often with 40
-        spans than before, and `worst` by how much. unseen_question_auroc: of a lamp taught by 12
+        spans than before, and `worst` by how much; worse_surely: of how many the 95% interval of
+        that, over held-out episodes, lies below 0. unseen_question_auroc: of a lamp taught by 12
         spans, the least of the desks. seconds_to_adopt: from a correction until it is in use, while
         the model answers live, the longest. tick_p95_ratio: from the end of a group until its
         last answer, while something is learned all the time against while nothing is.
@@ -86,6 +88,7 @@ def bench_teach(*, desks: int = 2, episodes: int = 24, held: int = 16, lamps: in
         "adopted": {str(n): sum(row["adopted"][n] for row in rows) for n in SPANS},
         "spans": statistics.mean(row["spans"] for row in rows),
         "worse_questions": sum(change < 0 for change in changes), "worst": min(0.0, *changes),
+        "worse_surely": sum(row["change_95"][1] < 0 for row in rows if row["change_95"]),
         "unseen_question_auroc": min(auroc) if auroc else None, **live,
         "of": {"desks": desks, "questions": len(rows), "episodes": episodes, "held": held},
         "questions": rows,
@@ -100,7 +103,8 @@ def print_teach(result: dict[str, Any]) -> None:
     for n, accuracy in result["after"].items():
         print(f"with {n:>2} spans: {accuracy:.3f}, {100 * result['recovered'][n]:.0f}% of the loss "
               f"won back; {result['adopted'][n]} adopted")
-    print(f"worse than before: {result['worse_questions']} (by {-result['worst']:.3f} at most)")
+    print(f"worse than before: {result['worse_questions']} (by {-result['worst']:.3f} at most), "
+          f"of which {result['worse_surely']} by more than chance over episodes")
     print(f"a question never taught: AUROC {result['unseen_question_auroc']}")
     print(f"in use after {result['seconds_to_adopt']:.2f} s; tick p95 "
           f"{result['tick_p95_ratio']:.3f} times as long meanwhile")
@@ -153,16 +157,20 @@ def _row(question: Question, desk: int, spans: Sequence[LabelledSpan], usual: Re
     name = question.id
     z, mean, peak, colours, yes = (getattr(test, part)[name] for part in
                                    ("z", "mean", "max", "colours", "yes"))
-    after, adopted, refusal, fit = {}, {}, "", None
+    after, adopted, refusal, fit, logit = {}, {}, "", None, z
     for n in SPANS:
         new = fit_spans(spans[:n], head=question.tier != "vlm", kept=fit is not None)
         fit, refusal = (new, "") if not new.refusal else (None, new.refusal)
         adopted[n] = fit is not None
         logit = z if fit is None else _logit(fit, z, mean, peak, colours)
         after[n] = float(np.mean((logit > 0) == yes))
+    change = ((logit > 0) == yes).astype(float) - ((z > 0) == yes)
+    scene = test.scene[name]
+    parts = np.stack([np.bincount(scene, change), np.bincount(scene)], axis=1)
     return {"question": name, "desk": desk, "spans": len(spans), "looks": len(yes),
             "usual": float(np.mean((usual.z[name] > 0) == usual.yes[name])),
             "before": float(np.mean((z > 0) == yes)), "after": after, "adopted": adopted,
+            "change_95": bootstrap_sums(parts, lambda sums: sums[0] / sums[1]),
             "refusal": refusal}
 
 
