@@ -1,7 +1,7 @@
 """Learning while it runs: fits the corrections of a question as they come, in its own thread.
 
-The thread works in short pieces, with pauses between them: one of low priority that holds the lock of
-Python makes the others wait all the same.
+The thread works in short pieces, with pauses between them: one of low priority that holds the lock
+of Python makes the others wait all the same.
 
 What is adopted is handed to the runtime, which answers with it from the next group on, and kept as
 a file beside the corrections. It is in use as long as the corrections support it: one that is taken
@@ -249,8 +249,9 @@ def span_of(corrector: Corrector, question: Question, correction: Correction) ->
     some = np.unique(np.linspace(0, len(looks.depth) - 1, LOOKS).round().astype(int))
     try:
         z = np.array([shipped_logit(question, looks.logits[i], looks.depth[i]) for i in some])
-        return LabelledSpan(correction.answer == "yes", correction.t_start_ns, correction.t_end_ns,
-                            z, looks.mean[some], looks.max[some], looks.colours[some])
+        return LabelledSpan(
+            correction.answer == "yes", correction.t_start_ns, correction.t_end_ns, z,
+            looks.mean[some], looks.max[some], looks.colours[some], correction.looks)
     except (IndexError, TypeError, ValueError) as error:
         raise CorrectionError(f"{correction}: {error}") from error
 

@@ -9,9 +9,10 @@ Three ways are tried, from the least change to the most:
   where the present answer tells nothing, or is not known.
 
 Each is a logistic regression with an L2 penalty on the distance from the present answer (of a head:
-from nothing), which is one with a Gaussian prior. The looks of a span share its weight. Where the
-present answer does not count, both sides weigh the same: how often somebody corrects an answer says
-nothing about how often it is so.
+from nothing), which is one with a Gaussian prior. The looks of a span share its weight, which grows
+with the root of their number: what lasts is seen more often. Where the present answer does not
+count, both sides weigh the same: how often somebody corrects an answer says nothing about how often
+it is so.
 
 The way and its penalty are chosen by cross-validation over spans; spans that follow each other
 closely and say the same are one. A fit is adopted only where on the held-out spans more are right
@@ -58,7 +59,7 @@ GREATER_CHANGE = 0.01
 FOLDS = 8
 
 #: Looks used of a span, evenly spread; fewer where there are many spans.
-LOOKS, ALL_LOOKS = 4, 120
+LOOKS, ALL_LOOKS = 6, 200
 
 #: Directions of the features that are fitted, those with most variance.
 DIRECTIONS = 40
@@ -93,7 +94,7 @@ class LabelledSpan:
 
     `z`: logits of yes as answered without learning, float (N,), NaN where they are not known.
     `mean`, `max`: pooled features, float (N, D); `colours`: float (N, C), C may be 0. Times in
-    nanoseconds.
+    nanoseconds. `seen`: looks that lie in it, of which these were kept; 0: these are all.
     """
 
     yes: bool
@@ -103,6 +104,12 @@ class LabelledSpan:
     mean: np.ndarray
     max: np.ndarray
     colours: np.ndarray
+    seen: int = 0
+
+    @property
+    def count(self) -> int:
+        """Return how many looks lie in it."""
+        return self.seen or len(self.z)
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,7 +251,8 @@ def together(spans: Sequence[LabelledSpan]) -> list[LabelledSpan]:
         if last and last.yes == span.yes and span.start_ns - last.end_ns < APART_S * NS:
             both = {name: np.concatenate([getattr(last, name), getattr(span, name)])
                     for name in ("z", "mean", "max", COLOURS)}
-            joined[-1] = replace(last, end_ns=max(last.end_ns, span.end_ns), **both)
+            joined[-1] = replace(last, end_ns=max(last.end_ns, span.end_ns),
+                                 seen=last.count + span.count, **both)
         else:
             joined.append(span)
     return joined
@@ -266,15 +274,16 @@ def folds(answer: np.ndarray, most: int) -> Iterator[tuple[np.ndarray, np.ndarra
 class LooksOfSpans:
     """The looks of all spans, L of S spans, ready to be fitted.
 
-    `span`: of each look; `yes`: its side; `share`: of its span's weight, (L,). `z`: (L,). `known`:
-    whether the looks of a span have one, (S,). `x`: standardised features by pooling, turned into
-    the directions with most variance, (L, P); `back`: what turns weights on x into those on the
-    features, and the feature's mean.
+    `span`: of each look; `yes`: its side; `share`: of its span, `weight`: in a fit, (L,). `z`:
+    (L,). `known`: whether the looks of a span have one, (S,). `x`: standardised features by
+    pooling, turned into the directions with most variance, (L, P); `back`: what turns weights on x
+    into those on the features, and the feature's mean.
     """
 
     span: np.ndarray
     yes: np.ndarray
     share: np.ndarray
+    weight: np.ndarray
     z: np.ndarray
     known: np.ndarray
     x: dict[str, np.ndarray]
@@ -295,8 +304,10 @@ class LooksOfSpans:
             pause()
             features = pooled(pooling, mean, peak, colours).astype(float)
             x[pooling], back[pooling] = _turned(features)
-        return cls(span, np.array([one.yes for one in spans])[span], 1.0 / counts[span], z,
-                   np.isfinite(np.bincount(span, z)), x, back)
+        share, roots = 1.0 / counts[span], np.sqrt([one.count for one in spans])
+        return cls(span, np.array([one.yes for one in spans])[span], share,
+                   share * (roots / roots.mean())[span], z, np.isfinite(np.bincount(span, z)), x,
+                   back)
 
     @cached_property
     def temper(self) -> float:
@@ -375,7 +386,7 @@ def _fit(looks: LooksOfSpans, into: np.ndarray, way: Recipe, pause: Pause) -> np
     offset, columns, penalty = looks.columns(way)
     own = np.isin(looks.span, into)
     x, offset, sign = columns[own], offset[own], np.where(looks.yes[own], 1.0, -1.0)
-    weight = looks.share[own].copy()
+    weight = looks.weight[own]
     if not way.present:
         for side in (1.0, -1.0):
             weight[sign == side] *= len(into) / (2 * weight[sign == side].sum())

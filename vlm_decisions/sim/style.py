@@ -11,7 +11,6 @@ from functools import lru_cache
 import cv2
 import numpy as np
 
-
 #: Brightness of stray light, grey levels.
 STRAY = 220.0
 
@@ -24,7 +23,7 @@ class Style:
       strong; `gamma`: of the brightness.
     - `barrel`: strength of a wide-angle lens; the corners are drawn in by about this share.
     - `vignette`: by how much the corners are darker, 0 to 1.
-    - `veil`: share of the picture that is stray light, as of a misty or dirty lens: contrast is lost.
+    - `veil`: share of the picture that is stray light, as of a misty lens: contrast is lost.
     - `noise`: of the sensor, grey levels (standard deviation); `blur`: share of the width (ditto).
     """
 
@@ -57,7 +56,7 @@ class Style:
 
 
 #: Not what the shipped model knows: through a misty lens, but what matters can be seen.
-STRANGE = Style(hue_deg=20.0, saturation=1.2, barrel=0.03, vignette=0.1, veil=0.32, noise=6.0)
+STRANGE = Style(hue_deg=20.0, saturation=1.2, barrel=0.03, vignette=0.1, veil=0.36, noise=6.0)
 
 
 @lru_cache(maxsize=8)
