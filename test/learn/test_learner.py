@@ -13,7 +13,7 @@ from waiting import wait_for
 from vlm_decisions.decision import TIER_HEADS, TIER_VLM
 from vlm_decisions.frames import NS
 from vlm_decisions.learn.corrections import CorrectionStore, Corrector, ModelId
-from vlm_decisions.learn.learner import NICENESS, Learner
+from vlm_decisions.learn.learner import NICENESS, Learner, Pace
 from vlm_decisions.questions import Question
 from vlm_decisions.runtime.heads import CELLS, COLOURS, Head, HeadError, colours_of, write_head
 from vlm_decisions.runtime.learned import (
@@ -50,7 +50,7 @@ class Taught:
         self.corrector.model = ModelId(fake.name, fake.fingerprint, fake.pixel_budget)
         self.bench.runtime.watch(self.corrector.looks.take)
         self.learner = Learner(self.corrector, self.bench.runtime, self.told.append,
-                               self.complaints.append, lambda: self.changes.append(1))
+                               self.complaints.append, lambda: self.changes.append(1), share=1.0)
         self.now_s = 0.0
         self.show(False)
         self.learner.start()
@@ -285,6 +285,17 @@ def test_a_full_disk_is_told_and_the_answers_stay_learned(taught, monkeypatch):
     taught.teach()
     assert "will not last" in taught.complaints[0] and "No space left" in taught.complaints[0]
     assert taught.bench.runtime.learned()
+
+
+def test_it_works_a_small_share_of_the_time(monkeypatch):
+    now, slept = [0.0], []
+    monkeypatch.setattr("vlm_decisions.learn.learner.time.thread_time", lambda: now[0])
+    monkeypatch.setattr("vlm_decisions.learn.learner.time.sleep", slept.append)
+    pause = Pace(0.1)
+    for work_s in (0.0001, 0.0001, 0.002, 0.0):
+        now[0] += work_s
+        pause()
+    assert slept == [pytest.approx(9 * 0.0022)]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="niceness by thread is Linux's")

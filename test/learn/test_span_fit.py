@@ -10,6 +10,7 @@ from vlm_decisions.learn.span_fit import (
     LEAST_A_SIDE,
     LabelledSpan,
     by_guessing,
+    constant,
     fit_spans,
     folds,
     together,
@@ -183,6 +184,46 @@ def test_what_the_encoder_has_no_place_for_is_read_off_the_colours():
     assert fit_spans(spans(14, z=noise)).refusal
 
 
+def test_an_answer_that_is_right_on_all_spans_does_not_change():
+    """Though it could be surer, and features tell the same."""
+    fit = fit_spans(spans(40, z=lambda sign, rng: 1.2 * sign, lean=6.0))
+    assert fit.before.accuracy == 1.0 and "not be right more often" in fit.refusal
+    assert fit.after.log_loss < fit.before.log_loss
+
+
+def test_a_logit_of_any_size_can_be_moved():
+    """The model is very sure, always of no, and still ranks well."""
+    def sure(sign, rng):
+        return 100 * sign - 400 + 30 * rng.normal()
+
+    fit = fit_spans(spans(30, z=sure))
+    assert fit.refusal == "" and accuracy(spans(200, 9, z=sure), fit) > 0.95
+
+
+def test_where_one_answer_is_rare_saying_the_other_always_is_nothing_learned():
+    rng = np.random.default_rng(1)
+    for seed in range(4):
+        data = spans(48, seed, z=lambda sign, rng: rng.normal())
+        data = [one for one in data if not one.yes or rng.random() < 0.25]
+        fit = fit_spans(data)
+        assert fit.refusal, fit
+    assert constant(0.5) == pytest.approx(np.log(2)) and constant(0.1) < 0.33
+
+
+def test_it_rests_between_short_pieces_of_work():
+    rests = []
+    fit_spans(spans(40, z=biased), pause=lambda: rests.append(1))
+    assert len(rests) > 50
+
+
+def test_what_lasts_counts_more():
+    """Yes lasts: where features tell nothing, an answer leans to what is seen more often."""
+    data = [replace(one, seen=60 if one.yes else 3) for one in spans(30, z=biased)]
+    equal = fit_spans([replace(one, seen=0) for one in data])
+    assert fit_spans(data).bias > equal.bias
+
+
 def test_the_chance_of_guessing():
+    assert by_guessing(8, 10, 0.8) > 0.6
     assert by_guessing(10, 10) == 2 ** -10 and by_guessing(0, 5) == 1.0
     assert by_guessing(9, 10) == pytest.approx(11 / 1024)

@@ -40,7 +40,7 @@ NICENESS = 10
 """How much more the thread gives way than others, where niceness is by thread (Linux)."""
 
 SHARE = 0.1
-"""How much of its time the thread may work."""
+"""How much of its time the thread works at most."""
 
 PIECE_S = 0.0005
 """It rests after so much work, seconds."""
@@ -55,13 +55,16 @@ class Learner:
     """Learns from the corrections that `corrector` keeps, for `runtime`, whose model is loaded.
 
     `tell`, `complain`: get messages for the operator. `on_change`: is called when what is in use,
-    or why nothing is, has changed; from this thread, or from that of `undo`.
+    or why nothing is, has changed; from this thread, or from that of `undo`. `share`: of its time
+    that it may work.
     """
 
     def __init__(self, corrector: Corrector, runtime: Runtime, tell: Callable[[str], None],
-                 complain: Callable[[str], None], on_change: Callable[[], None]) -> None:
+                 complain: Callable[[str], None], on_change: Callable[[], None],
+                 share: float = SHARE) -> None:
         self._corrector, self._store, self._runtime = corrector, corrector.store, runtime
         self._tell, self._complain, self._on_change = tell, complain, on_change
+        self._share = share
         self._wake = threading.Condition()
         self._pending: list[Key] = []
         self._busy: Key | None = None
@@ -135,7 +138,7 @@ class Learner:
 
     def _run(self) -> None:
         _be_modest()
-        self._pause = Pace(SHARE)
+        self._pause = Pace(self._share)
         while True:
             with self._wake:
                 self._busy = None
