@@ -72,7 +72,7 @@ USUAL_LOGIT = 5.0
 MOST_LOSS = 4.0
 
 #: Strengths of the penalties: log loss of one span per half a squared logit of change.
-CALIBRATION = 0.05
+CALIBRATION = 0.15
 WEIGHTS = (0.03, 0.1, 0.3, 1.0)
 BIAS_OF_HEAD = 0.01
 
