@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -289,8 +290,8 @@ def test_a_full_disk_is_told_and_the_answers_stay_learned(taught, monkeypatch):
 
 def test_it_works_a_small_share_of_the_time(monkeypatch):
     now, slept = [0.0], []
-    monkeypatch.setattr("vlm_decisions.learn.learner.time.thread_time", lambda: now[0])
-    monkeypatch.setattr("vlm_decisions.learn.learner.time.sleep", slept.append)
+    monkeypatch.setattr(time, "thread_time", lambda: now[0])
+    monkeypatch.setattr(time, "sleep", slept.append)
     pause = Pace(0.1)
     for work_s in (0.0001, 0.0001, 0.002, 0.0):
         now[0] += work_s
