@@ -4,7 +4,8 @@ import time
 
 from vlm_decisions.engine import Engine
 from vlm_decisions.frames import Frame
-from vlm_decisions.questions import Question, QuestionBook
+from vlm_decisions.question_book import QuestionBook
+from vlm_decisions.questions import Question
 from vlm_decisions.runtime import Runtime
 from vlm_decisions.sim.script import Script
 from vlm_decisions.sim.world import World

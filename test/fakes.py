@@ -11,7 +11,7 @@ import numpy as np
 from vlm_decisions.decision import Decision
 from vlm_decisions.frames import NS, Frame
 from vlm_decisions.kinds import KINDS
-from vlm_decisions.questions import QuestionBook
+from vlm_decisions.question_book import QuestionBook
 from vlm_decisions.reuse import ReuseStats
 from vlm_decisions.runtime import Runtime
 from vlm_decisions.runtime.heads import Head, write_head

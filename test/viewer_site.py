@@ -14,7 +14,8 @@ import numpy as np
 from websockets.sync.client import ClientConnection, connect
 
 from vlm_decisions.decision import Decision
-from vlm_decisions.questions import Question, QuestionBook, questions_path
+from vlm_decisions.question_book import QuestionBook, questions_path
+from vlm_decisions.questions import Question
 from vlm_decisions.runtime.system import System
 from vlm_decisions.viewer.app import ViewerApp
 from vlm_decisions.viewer.board import Board

@@ -3,7 +3,8 @@
 import pytest
 
 from vlm_decisions.conditions import ConditionError, parse_condition
-from vlm_decisions.questions import Question, QuestionBook, QuestionError
+from vlm_decisions.question_book import QuestionBook
+from vlm_decisions.questions import Question, QuestionError
 
 BOOK = """
 - {id: person, text: p}

@@ -12,7 +12,8 @@ import yaml
 from vlm_decisions.decision import TIER_VLM, UNKNOWN, Decision
 from vlm_decisions.events import TIME_BACK, TRANSITION, UNKNOWN_ANSWER, Event, EventBook
 from vlm_decisions.frames import NS
-from vlm_decisions.questions import QuestionBook, QuestionError
+from vlm_decisions.question_book import QuestionBook
+from vlm_decisions.questions import QuestionError
 
 QUESTIONS = """
 questions:

@@ -8,7 +8,8 @@ from vlm_decisions.conditions import ConditionError, parse_condition
 from vlm_decisions.decision import NO, UNCERTAIN, UNKNOWN, YES, Decision
 from vlm_decisions.events import EventBook
 from vlm_decisions.kinds import KINDS, KindError, kind_of, level_values, split_labels
-from vlm_decisions.questions import Question, QuestionBook, QuestionError
+from vlm_decisions.question_book import QuestionBook
+from vlm_decisions.questions import Question, QuestionError
 
 THINGS = Question("things", "How many things are on the desk?", kind="score",
                   options=("none", "one", "two", "three"))

@@ -6,7 +6,8 @@ import stat
 import pytest
 import yaml
 
-from vlm_decisions.questions import MAX_QUESTIONS, Question, QuestionBook, QuestionError
+from vlm_decisions.question_book import MAX_QUESTIONS, QuestionBook
+from vlm_decisions.questions import Question, QuestionError
 
 DESK = """\
 questions:

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from vlm_decisions.conditions import ConditionError, parse_condition
-from vlm_decisions.questions import QuestionBook, QuestionError
+from vlm_decisions.question_book import QuestionBook
+from vlm_decisions.questions import QuestionError
 
 
 def read(text):

@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from vlm_decisions.questions import Question, QuestionBook, QuestionError
+from vlm_decisions.question_book import QuestionBook
+from vlm_decisions.questions import Question, QuestionError
 from vlm_decisions.views import OUTSIDE, View, ViewError, load_views
 
 FILE = """

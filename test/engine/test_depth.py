@@ -9,7 +9,8 @@ from tiny import encoded, moving_frames, tiny_engine
 from vlm_decisions.frames import Frame
 from vlm_decisions.lab.studies import ladder
 from vlm_decisions.lab.studies.ladder import exits
-from vlm_decisions.questions import Question, QuestionBook, QuestionError
+from vlm_decisions.question_book import QuestionBook
+from vlm_decisions.questions import Question, QuestionError
 from vlm_decisions.runtime import Runtime
 from vlm_decisions.runtime.smoothing import calibrated
 

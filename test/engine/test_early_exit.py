@@ -10,7 +10,8 @@ from tiny import encoded, moving_frames, tiny_engine
 
 from vlm_decisions.engine.errors import QueryError
 from vlm_decisions.frames import Frame
-from vlm_decisions.questions import EarlyExit, Question, QuestionBook, QuestionError
+from vlm_decisions.question_book import QuestionBook
+from vlm_decisions.questions import EarlyExit, Question, QuestionError
 from vlm_decisions.runtime import Runtime
 
 TEXTS = ("Is there a cup?", "Is the door open?", "Is it dark?", "Is a person here now, or two?")

@@ -5,7 +5,7 @@ import pytest
 
 from vlm_decisions.engine import Engine
 from vlm_decisions.frames import NS, Frame
-from vlm_decisions.questions import QuestionBook
+from vlm_decisions.question_book import QuestionBook
 from vlm_decisions.runtime import Runtime
 from vlm_decisions.sim.script import Script
 from vlm_decisions.sim.world import World

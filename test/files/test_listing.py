@@ -7,7 +7,8 @@ import pytest
 from vlm_decisions.conditions import ConditionError, parse_condition
 from vlm_decisions.events import EventError, EventSpec, Transition
 from vlm_decisions.files.listing import listed, there_are
-from vlm_decisions.questions import Question, QuestionBook, QuestionError
+from vlm_decisions.question_book import QuestionBook
+from vlm_decisions.questions import Question, QuestionError
 
 
 def test_a_list_is_short_however_many_there_are():

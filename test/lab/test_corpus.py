@@ -12,7 +12,7 @@ from vlm_decisions.engine.prompt import PromptTemplate
 from vlm_decisions.files.resources import package_dir, share_file
 from vlm_decisions.lab.sim_desk import architecture, corpus, scenes
 from vlm_decisions.lab.sim_desk.tokenizer import build_tokenizer
-from vlm_decisions.questions import QuestionBook
+from vlm_decisions.question_book import QuestionBook
 from vlm_decisions.sim.script import Script
 from vlm_decisions.sim.world import World, truth_of
 

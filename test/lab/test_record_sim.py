@@ -10,7 +10,7 @@ pytest.importorskip("rosbags", reason="rosbags is not installed")
 from vlm_decisions import cli
 from vlm_decisions.frames import NS
 from vlm_decisions.lab.replay.record_sim import PER_DESK, desk, record_sim
-from vlm_decisions.questions import QuestionBook, questions_path
+from vlm_decisions.question_book import QuestionBook, questions_path
 from vlm_decisions.sources.bags import Bag, BagError
 from vlm_decisions.sources.recording import open_recording
 from vlm_decisions.sources.truth import truth_of_bag

@@ -26,7 +26,7 @@ from vlm_decisions.lab.replay.engines import MeteredEngine, RecentStream
 from vlm_decisions.lab.replay.playback import play_fast
 from vlm_decisions.lab.replay.report import render, write_report
 from vlm_decisions.lab.replay.score import Scorer
-from vlm_decisions.questions import QuestionBook
+from vlm_decisions.question_book import QuestionBook
 from vlm_decisions.runtime.heads import Head, write_head
 from vlm_decisions.runtime.settings import RuntimeSettings
 from vlm_decisions.sources.recording import ReplaySource

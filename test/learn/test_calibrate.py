@@ -26,7 +26,8 @@ from vlm_decisions.learn.predictions import (
 )
 from vlm_decisions.learn.question_file import rewrite
 from vlm_decisions.learn.recordings import Recording, find_recordings
-from vlm_decisions.questions import Question, QuestionBook, QuestionError
+from vlm_decisions.question_book import QuestionBook
+from vlm_decisions.questions import Question, QuestionError
 from vlm_decisions.runtime.heads import Head
 from vlm_decisions.sources.labels import LabelError, read_labels
 from vlm_decisions.sources.truth import Span, Truth

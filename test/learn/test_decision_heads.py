@@ -16,7 +16,8 @@ from vlm_decisions.kinds import sigmoid
 from vlm_decisions.learn.decision_heads import DepthError, train_decision_heads
 from vlm_decisions.learn.predictions import labelled
 from vlm_decisions.learn.recordings import find_recordings
-from vlm_decisions.questions import Question, QuestionBook, QuestionError
+from vlm_decisions.question_book import QuestionBook
+from vlm_decisions.questions import Question, QuestionError
 from vlm_decisions.runtime import Runtime
 from vlm_decisions.runtime.heads import (
     Head,

@@ -6,7 +6,8 @@ import pytest
 
 from vlm_decisions.files.resources import share_file
 from vlm_decisions.learn.question_file import rewrite
-from vlm_decisions.questions import QuestionBook, QuestionError
+from vlm_decisions.question_book import QuestionBook
+from vlm_decisions.questions import QuestionError
 
 TEXT = """\
 # What my robot asks.

@@ -20,7 +20,7 @@ from sensor_msgs.msg import CompressedImage, Image
 from waiting import wait_for
 
 from vlm_decisions.msg import Decision, Event, Question, QuestionArray
-from vlm_decisions.questions import QuestionBook
+from vlm_decisions.question_book import QuestionBook
 from vlm_decisions.ros.convert import rgb_to_msg, time_to_ns
 from vlm_decisions.ros.session import Session
 from vlm_decisions.runtime.log import read_log

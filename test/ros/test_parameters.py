@@ -11,7 +11,8 @@ from rclpy.node import Node
 from rclpy.parameter import Parameter
 from ros_peer import rclpy_context
 
-from vlm_decisions.questions import Question, QuestionBook, QuestionError
+from vlm_decisions.question_book import QuestionBook
+from vlm_decisions.questions import Question, QuestionError
 from vlm_decisions.ros.parameters import (
     NAMES,
     QUESTION_FIELDS,

@@ -27,7 +27,7 @@ from vlm_decisions.frames import NS
 from vlm_decisions.lab.replay.bench import bench_replay
 from vlm_decisions.lab.replay.modes import chosen
 from vlm_decisions.lab.replay.realtime import realtime_player
-from vlm_decisions.questions import QuestionBook
+from vlm_decisions.question_book import QuestionBook
 from vlm_decisions.ros.convert import time_to_ns
 from vlm_decisions.ros.parameters import ParameterError
 from vlm_decisions.ros.recorder import record_live

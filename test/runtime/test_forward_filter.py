@@ -8,7 +8,8 @@ import pytest
 
 from vlm_decisions.decision import NO, TIER_VLM, UNCERTAIN, YES
 from vlm_decisions.frames import NS
-from vlm_decisions.questions import Question, QuestionBook, QuestionError
+from vlm_decisions.question_book import QuestionBook
+from vlm_decisions.questions import Question, QuestionError
 from vlm_decisions.runtime.evidence import Evidence
 from vlm_decisions.runtime.forward_filter import LEAST_P, filtered, filtered_track, switched
 from vlm_decisions.runtime.smoothing import Smoother

@@ -12,7 +12,8 @@ from fakes import START_NS, Bench, FakeEngine, person_head
 
 from vlm_decisions.decision import NO, TIER_HEADS, TIER_HEALTH, TIER_VLM, UNKNOWN, YES
 from vlm_decisions.frames import NS
-from vlm_decisions.questions import Question, QuestionBook, QuestionError
+from vlm_decisions.question_book import QuestionBook
+from vlm_decisions.questions import Question, QuestionError
 from vlm_decisions.runtime import Runtime
 from vlm_decisions.runtime.costs import Cost
 from vlm_decisions.runtime.view_state import ViewState

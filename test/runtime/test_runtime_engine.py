@@ -13,7 +13,8 @@ from tiny import moving_frames
 from vlm_decisions.decision import OK, TIER_HEADS, TIER_VLM, UNKNOWN
 from vlm_decisions.engine import ModeError, Query, load
 from vlm_decisions.frames import NS, Frame
-from vlm_decisions.questions import Question, QuestionBook, QuestionError
+from vlm_decisions.question_book import QuestionBook
+from vlm_decisions.questions import Question, QuestionError
 from vlm_decisions.runtime import Runtime
 from vlm_decisions.runtime.heads import Head, write_head
 from vlm_decisions.runtime.settings import RuntimeSettings
@@ -181,7 +182,8 @@ sys.path[:0] = sys.argv[2:]
 import numpy as np
 from tiny import tiny_engine
 from vlm_decisions.frames import Frame
-from vlm_decisions.questions import Question, QuestionBook, QuestionError
+from vlm_decisions.question_book import QuestionBook
+from vlm_decisions.questions import Question, QuestionError
 from vlm_decisions.runtime import Runtime
 
 def factory():

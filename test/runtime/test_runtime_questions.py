@@ -5,7 +5,8 @@ from fakes import START_NS, Bench, FakeEngine
 
 from vlm_decisions.decision import NO, UNKNOWN, YES
 from vlm_decisions.frames import NS
-from vlm_decisions.questions import Question, QuestionBook, QuestionError
+from vlm_decisions.question_book import QuestionBook
+from vlm_decisions.questions import Question, QuestionError
 
 ONE = "- {id: person, text: is there a person}"
 

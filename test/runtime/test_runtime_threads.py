@@ -12,7 +12,8 @@ from waiting import wait_for
 
 from vlm_decisions.decision import UNKNOWN, YES
 from vlm_decisions.frames import Frame
-from vlm_decisions.questions import Question, QuestionBook
+from vlm_decisions.question_book import QuestionBook
+from vlm_decisions.questions import Question
 from vlm_decisions.runtime import NotReadyError, Runtime
 from vlm_decisions.runtime.settings import RuntimeSettings
 

@@ -7,7 +7,8 @@ import pytest
 from fakes import START_NS, Bench, Camera, FakeEngine, FakeStream, SimClock, person_head
 
 from vlm_decisions.frames import NS, Frame
-from vlm_decisions.questions import QuestionBook, QuestionError
+from vlm_decisions.question_book import QuestionBook
+from vlm_decisions.questions import QuestionError
 from vlm_decisions.runtime import Runtime
 from vlm_decisions.runtime.runtime import OPEN_S
 from vlm_decisions.views import View, ViewError

@@ -17,7 +17,8 @@ from vlm_decisions.decision import (
     YES,
 )
 from vlm_decisions.frames import NS
-from vlm_decisions.questions import Question, QuestionBook, QuestionError
+from vlm_decisions.question_book import QuestionBook
+from vlm_decisions.questions import Question, QuestionError
 from vlm_decisions.views import View, ViewError
 
 

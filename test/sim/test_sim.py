@@ -7,7 +7,7 @@ import pytest
 
 from vlm_decisions.files.resources import share_file
 from vlm_decisions.kinds import KINDS, kind_of, split_labels
-from vlm_decisions.questions import QuestionBook
+from vlm_decisions.question_book import QuestionBook
 from vlm_decisions.sim.script import COUNTS, MOTIONS, SCALE_RANGE, X_RANGE, Script, Segment, State
 from vlm_decisions.sim.world import World, truth_of
 

@@ -11,7 +11,8 @@ pytest.importorskip("rosbags", reason="rosbags is not installed")
 from bag_tools import START_NS, image, make_bag
 
 from vlm_decisions.frames import NS
-from vlm_decisions.questions import Question, QuestionBook
+from vlm_decisions.question_book import QuestionBook
+from vlm_decisions.questions import Question
 from vlm_decisions.sources.bag_writer import BagWriter
 from vlm_decisions.sources.bags import STRING, Bag, BagError
 from vlm_decisions.sources.messages import IMAGE

@@ -16,7 +16,8 @@ import yaml
 from viewer_site import SOME, decision, picture, site, some_of_the_desk
 from waiting import wait_for
 
-from vlm_decisions.questions import Question, QuestionBook
+from vlm_decisions.question_book import QuestionBook
+from vlm_decisions.questions import Question
 from vlm_decisions.runtime.statistics import Percentiles
 from vlm_decisions.runtime.system import Status, System
 from vlm_decisions.sources.truth import TruthRow

@@ -9,7 +9,8 @@ import json
 import pytest
 from viewer_site import decision, site
 
-from vlm_decisions.questions import Question, QuestionBook
+from vlm_decisions.question_book import QuestionBook
+from vlm_decisions.questions import Question
 from vlm_decisions.views import View
 
 

@@ -22,7 +22,8 @@ from websockets.sync.client import connect
 
 from vlm_decisions.frames import Frame
 from vlm_decisions.model_scope import OUT_OF_SCOPE
-from vlm_decisions.questions import Question, QuestionBook
+from vlm_decisions.question_book import QuestionBook
+from vlm_decisions.questions import Question
 from vlm_decisions.runtime import Runtime
 from vlm_decisions.runtime.settings import RuntimeSettings
 from vlm_decisions.viewer.local import LocalViewer

@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
     from ..lab.replay.bench import bench_replay, fast_player, questions_with_head
     from ..lab.replay.modes import chosen
     from ..lab.replay.report import write_report
-    from ..questions import QuestionBook, questions_path
+    from ..question_book import QuestionBook, questions_path
     from ..runtime.settings import RuntimeSettings
     from ..sources.recording import open_recording
 

@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _record_sim(options: argparse.Namespace) -> int:
     from ..lab.replay.record_sim import record_sim
-    from ..questions import QuestionBook, questions_path
+    from ..question_book import QuestionBook, questions_path
 
     book = QuestionBook.load(questions_path(options.questions))
     width, height = options.size

@@ -18,7 +18,7 @@ from .sources import warn_of_scope
 if TYPE_CHECKING:
     from ..decision import Decision
     from ..frames import Frame
-    from ..questions import QuestionBook
+    from ..question_book import QuestionBook
     from ..runtime import Runtime
     from ..runtime.log import DecisionLog
     from ..runtime.settings import RuntimeSettings
@@ -126,7 +126,8 @@ def make_book(
     questions: str | None, texts: Sequence[str], views_file: str | None = None
 ) -> QuestionBook:
     """Load the standing questions and add one per text, with ids ask_1, ask_2, ..."""
-    from ..questions import QuestionBook, QuestionError, questions_path, unnamed
+    from ..question_book import QuestionBook, questions_path
+    from ..questions import QuestionError, unnamed
     from ..views import load_views
 
     views = load_views(views_file) if views_file else ()

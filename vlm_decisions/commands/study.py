@@ -242,7 +242,7 @@ def _ways(parser: Parser, by_question: bool = False) -> None:
     def run(options: argparse.Namespace) -> int:
         from ..engine.engine import Engine
         from ..lab.studies import variants
-        from ..questions import QuestionBook, questions_path
+        from ..question_book import QuestionBook, questions_path
 
         recordings = recordings_of(options)
         if recordings:

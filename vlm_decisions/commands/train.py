@@ -118,7 +118,7 @@ def depths(text: str) -> list[int]:
 def _at_decision(options: argparse.Namespace, recordings: Sequence[Any]) -> list[Any]:
     from ..engine.engine import Engine
     from ..learn.decision_heads import train_decision_heads
-    from ..questions import QuestionBook, questions_path
+    from ..question_book import QuestionBook, questions_path
 
     book = QuestionBook.load(questions_path(options.set))
     chosen = [book.get(name) for name in options.questions] or list(book)

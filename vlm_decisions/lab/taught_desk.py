@@ -19,7 +19,8 @@ from ..frames import FPS, NS, Frame
 from ..kinds import YesNo
 from ..learn.corrections import CorrectionStore, Corrector, ModelId
 from ..learn.learner import Learner
-from ..questions import Question, QuestionBook
+from ..question_book import QuestionBook
+from ..questions import Question
 from ..runtime import Runtime
 from ..runtime.evidence import Look
 from ..runtime.heads import colours_of, language_of

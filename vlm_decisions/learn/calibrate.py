@@ -32,7 +32,8 @@ from ..decision import YES
 from ..files.atomic import write_text
 from ..files.listing import listed
 from ..kinds import kind_of
-from ..questions import Question, QuestionBook
+from ..question_book import QuestionBook
+from ..questions import Question
 from ..runtime.heads import Head, answering_head
 from ..sources.labels import LabelError, questions_of, read_labels
 from ..sources.truth import Truth

@@ -7,7 +7,8 @@ from typing import Any
 
 import yaml
 
-from ..questions import QuestionBook, QuestionError
+from ..question_book import QuestionBook
+from ..questions import QuestionError
 
 #: What can be set: a number, or a list of them.
 Value = float | Sequence[float]

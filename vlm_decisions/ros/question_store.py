@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from ..files import resources
-from ..questions import QuestionBook, QuestionError, questions_path
+from ..question_book import QuestionBook, questions_path
+from ..questions import QuestionError
 from ..views import View
 from .parameters import ParameterError
 from .services import Refused

@@ -20,7 +20,8 @@ from ..files.listing import there_are
 from ..frames import NS
 from ..learn.corrections import Correction, CorrectionError, CorrectionStore, Corrector, ModelId
 from ..learn.learner import Learner
-from ..questions import Question, QuestionBook, QuestionError
+from ..question_book import QuestionBook
+from ..questions import Question, QuestionError
 from ..reuse import VECTORS, measured_text
 from ..runtime import NotReadyError, Runtime
 from ..runtime.costs import Cost

@@ -22,7 +22,8 @@ from ..decision import FAULT, NO_IMAGE, OK, STALE, UNKNOWN, Decision
 from ..files.listing import listed, there_are
 from ..frames import Frame
 from ..kinds import in_view, question_of
-from ..questions import WINDOW, Question, QuestionBook, QuestionError
+from ..question_book import QuestionBook
+from ..questions import WINDOW, Question, QuestionError
 from ..reuse import ReuseStats
 from ..views import View, ViewError, address
 from .costs import Cost

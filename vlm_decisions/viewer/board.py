@@ -19,7 +19,8 @@ from ..decision import NOT_ASKED, TIER_HEALTH, UNKNOWN, YES, Decision
 from ..events import Event
 from ..frames import NS
 from ..kinds import Score, kind_of, level_values
-from ..questions import MAX_QUESTIONS, RESERVED_PREFIX, Question
+from ..question_book import MAX_QUESTIONS
+from ..questions import RESERVED_PREFIX, Question
 from ..runtime.system import System, finite
 from ..sources.truth import TruthRow
 from ..views import View, address

@@ -12,7 +12,7 @@ from ...decision import Decision
 from ...events import EventBook
 from ...files import resources
 from ...frames import NS, Frame
-from ...questions import QuestionBook, questions_path
+from ...question_book import QuestionBook, questions_path
 from ...runtime import Runtime
 from ...runtime.engine_protocol import EngineLike
 from ...runtime.evidence import Look

@@ -11,7 +11,8 @@ import numpy as np
 
 from ...decision import TIER_VLM, UNKNOWN, Decision
 from ...frames import NS, Frame
-from ...questions import Question, QuestionBook
+from ...question_book import QuestionBook
+from ...questions import Question
 from ...runtime import Runtime
 from ...runtime.engine_protocol import EngineLike
 from ...runtime.settings import RuntimeSettings

@@ -33,7 +33,7 @@ from ...engine.memory import free_bytes
 from ...engine.pixels import patches
 from ...engine.readout import Query, softmax
 from ...frames import FPS
-from ...questions import QuestionBook, questions_path
+from ...question_book import QuestionBook, questions_path
 from ...sim.script import Script
 from ...sim.world import World
 from ..exactness import test_frames

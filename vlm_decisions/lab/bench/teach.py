@@ -28,7 +28,8 @@ from ...learn.corrections import CorrectionStore, Corrector, ModelId
 from ...learn.learner import Learner, span_of
 from ...learn.measures import bootstrap_sums
 from ...learn.span_fit import LabelledSpan, SpanFit, fit_spans
-from ...questions import Question, QuestionBook, questions_path
+from ...question_book import QuestionBook, questions_path
+from ...questions import Question
 from ...runtime import Runtime
 from ...runtime.health import HEALTH_IDS
 from ...runtime.learned import pooled

@@ -23,7 +23,7 @@ import numpy as np
 from ...decision import HEALTH_IDS, UNKNOWN, Decision
 from ...files import resources
 from ...frames import FPS, NS, Frame
-from ...questions import QuestionBook, questions_path
+from ...question_book import QuestionBook, questions_path
 from ...reuse import PIXELS, ReuseSettings
 from ...runtime import Runtime
 from ...runtime.settings import RuntimeSettings

@@ -14,7 +14,8 @@ from ...decision import TIER_HEALTH, TIER_VLM, UNKNOWN, Decision
 from ...events import EventBook
 from ...frames import NS
 from ...kinds import kind_of
-from ...questions import Question, QuestionBook
+from ...question_book import QuestionBook
+from ...questions import Question
 from ...runtime.engine_protocol import EngineLike
 from ...runtime.heads import answering_head, language_of, load_heads
 from ...runtime.settings import RuntimeSettings

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...files.listing import there_are
-from ...questions import WINDOW, Question, QuestionBook
+from ...question_book import QuestionBook
+from ...questions import WINDOW, Question
 from ...runtime.engine_protocol import EngineLike
 from ...runtime.settings import RuntimeSettings
 from .engines import RecentFrames

@@ -18,7 +18,7 @@ from typing import Any
 from ...decision import Decision
 from ...events import Event, EventBook
 from ...frames import NS, Frame
-from ...questions import QuestionBook
+from ...question_book import QuestionBook
 from ...runtime import Runtime
 from ...runtime.engine_protocol import EngineLike
 from ...runtime.settings import RuntimeSettings

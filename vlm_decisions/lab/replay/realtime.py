@@ -25,7 +25,7 @@ from vlm_decisions.msg import Event as EventMsg
 
 from ...decision import Decision
 from ...events import Event
-from ...questions import QuestionBook
+from ...question_book import QuestionBook
 from ...ros.convert import decision_from_msg, event_from_msg
 from ...ros.domain import stay_private
 from ...ros.middleware import let_images_pass

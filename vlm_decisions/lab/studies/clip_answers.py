@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ...questions import Question, QuestionBook, questions_path
+from ...question_book import QuestionBook, questions_path
+from ...questions import Question
 from ...runtime.heads import Head
 from ...runtime.smoothing import calibrated
 from ...sim.clips import MOTION, TIMES_S
