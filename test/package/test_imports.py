@@ -11,8 +11,8 @@ import pytest
 from vlm_decisions.files import resources
 
 PACKAGE = "vlm_decisions"
-CONTRACT = {"decision", "questions", "kinds", "events", "conditions", "frames", "motion", "views",
-            "texts", "model_scope", "reuse"}
+CONTRACT = {"decision", "questions", "question_book", "kinds", "events", "conditions", "frames",
+            "motion", "views", "texts", "model_scope", "reuse"}
 #: From the top down; a room may import those below it.
 ROOMS = ["commands", "lab", "ros", "viewer", "learn", "runtime", "sources", "engine", "sim",
          "contract", "files"]
