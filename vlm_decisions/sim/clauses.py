@@ -96,7 +96,7 @@ class Speaker:
         finite: what a statement has for `aux rest` ("holds a cup"). denied: `meaning` is that of
         the words as they stand, and the negator is in them already.
         """
-        if subject in ("they", "you"):
+        if subject in ("they", "you", "we"):
             aux = {"is": "are", "does": "do", "has": "have"}.get(aux, aux)
         anyone = subject.startswith("any") or rest.startswith(("any ", "holding any"))
         if denied or not self.negator:
@@ -128,12 +128,17 @@ def with_article(noun: str) -> str:
 
 
 IN_VIEW = ("visible", "in view", "present", "in the picture", "in the image", "in sight",
-           "to be seen", "shown", "here", "in the scene", "in the video")
-WHERE = ("", "", "", "", " here", " in view", " in the picture", " in the image", " in sight",
-         " in the scene", " in the video", " somewhere")
+           "to be seen", "shown", "here", "in the scene", "in the video", "in the room", "around",
+           "there", "present in the room", "visible in the picture", "in the frame")
+WHERE = ("", "", "", "", "", " here", " in view", " in the picture", " in the image", " in sight",
+         " in the scene", " in the video", " somewhere", " in the room", " anywhere", " around",
+         " in the frame")
 SHOWN = (("the picture", "show", "shows"), ("the image", "show", "shows"),
          ("the video", "show", "shows"), ("the scene", "contain", "contains"),
-         ("the picture", "contain", "contains"), ("the camera", "see", "sees"))
+         ("the picture", "contain", "contains"), ("the camera", "see", "sees"),
+         ("the scene", "show", "shows"), ("the room", "have", "has"),
+         ("the frame", "show", "shows"))
+SEE = ("see", "see", "see", "see", "spot", "find", "notice", "detect", "make out", "recognise")
 GONE = ("missing", "absent", "gone", "nowhere to be seen", "out of sight", "out of view",
         "not there", "nowhere")
 
@@ -158,7 +163,7 @@ def presence(s: Speaker, key: str, meaning: Meaning) -> Clause:
             return s.say(f"no {noun}", "can", "be seen", ~meaning, denied=True)
         if roll < 0.85:
             s.tags.add(f"negation:see no|{s.kind}")
-            return s.say("you", "can", f"see no {noun}", ~meaning, denied=True)
+            return s.say("you", "can", f"{s.pick(SEE)} no {noun}", ~meaning, denied=True)
         subject, verb, finite = s.pick(SHOWN)
         if roll < 0.95:
             s.tags.add(f"negation:show no|{s.kind}")
@@ -180,17 +185,22 @@ def presence(s: Speaker, key: str, meaning: Meaning) -> Clause:
                      meaning)
     if roll < 0.72:
         return s.say(s.a(key), "can", "be seen", meaning)
-    if roll < 0.85:
-        return s.say("you", "can", f"see {s.a(key)}", meaning)
+    if roll < 0.83:
+        return s.say("you", "can", f"{s.pick(SEE)} {s.a(key)}{s.pick(WHERE)}", meaning)
     if roll < 0.92:
-        a = s.a(key)
-        return s.say("you", "does", f"see {a}", meaning, f"see {a}")
+        rest = f"{s.pick((*SEE, 'have'))} {s.a(key)}{s.pick(WHERE)}"
+        return s.say(s.pick(("you", "you", "we")), "does", rest, meaning, rest)
     subject, verb, finite = s.pick(SHOWN)
     a = s.a(key)
     return s.say(subject, "does", f"{verb} {a}", meaning, f"{finite} {a}")
 
 
-HERE = (*IN_VIEW, "at the desk", "there", "at the table", "sitting here", "in front of the camera")
+HERE = (*IN_VIEW, "at the desk", "at the table", "sitting here", "in front of the camera",
+        "sitting at the desk", "sitting there")
+SEATS = ("the chair", "the place", "the seat", "the room", "the office chair")
+EMPTY = ("empty", "empty", "vacant", "unoccupied", "free", "deserted")
+TAKEN = ("taken", "occupied", "in use", "not empty", "not free")
+LEFT_ALL = (("has", "left"), ("is", "gone"), ("has", "gone"), ("is", "away"))
 
 
 def person(s: Speaker) -> Clause:
@@ -207,17 +217,28 @@ def person(s: Speaker) -> Clause:
             return s.say("there", "is", word + s.pick(WHERE), ~meaning, denied=True)
         return s.say(word, "is", s.pick(HERE), ~meaning, denied=True)
     if s.negator == "no" and roll < 0.75:
-        place, word = s.pick(("the chair", "the place", "the seat", "the room")), "empty"
-        s.tags.add(f"negation:{word}|{s.kind}")
+        place, word = s.pick(SEATS), s.pick(EMPTY)
+        s.tags.add(f"negation:{place} {word}|{s.kind}")
         return s.say(place, "is", word, ~meaning, denied=True)
-    if s.negator or roll < 0.45:
+    if s.negator == "no" and roll < 0.83:
+        who, (aux, rest) = s.pick(("everyone", "everybody")), s.pick(LEFT_ALL)
+        s.tags.add(f"negation:{who} {aux} {rest}|{s.kind}")
+        return s.say(who, aux, rest, ~meaning, denied=True)
+    if s.negator or roll < 0.4:
         return presence(s, "person", meaning)
+    if roll < 0.46:
+        return s.say(s.pick(SEATS), "is", s.pick(TAKEN), meaning)
+    if roll < 0.52:
+        verb, place = s.pick(("sit", "stand")), s.pick(("here", "there", "at the desk",
+                                                        "at the table", "in the room"))
+        return s.say(s.pick(INDEFINITE), "does", f"{verb} {place}", meaning, f"{verb}s {place}")
     if roll < 0.8:
         return s.say(s.pick((*INDEFINITE, *DEFINITE[:7])), "is", s.pick(HERE), meaning)
     who = s.pick(("someone", "somebody", "anyone", "anybody"))
     return s.say("there", "is", who + s.pick(WHERE), meaning)
 
 
+STANDING = ("lie", "stand", "sit", "rest")
 LYING = ("on", "on", "lying on", "standing on", "sitting on", "resting on", "placed on")
 
 
@@ -251,9 +272,12 @@ def on_desk(s: Speaker, key: str, meaning: Meaning) -> Clause:
     if roll < 0.8:
         return s.say(s.one(key), "is", f"{s.pick(LYING)} {desk}", meaning)
     a = s.a(key)
-    if roll < 0.9:
+    if roll < 0.86:
         return s.say(desk, "does", f"have {a} on it", meaning, f"has {a} on it")
-    return s.say("you", "can", f"see {a} on {desk}", meaning)
+    if roll < 0.93:
+        subject, verb = s.one(key), s.pick(STANDING)
+        return s.say(subject, "does", f"{verb} on {desk}", meaning, f"{verb}s on {desk}")
+    return s.say("you", "can", f"{s.pick(SEE)} {a} on {desk}", meaning)
 
 
 HOLDING = (("holding", "holds"), ("holding", "holds"), ("carrying", "carries"),
@@ -326,9 +350,15 @@ def relation(s: Speaker, one: str, other: str, meaning: Meaning, words: str) -> 
     if s.negator in ("no", "absent"):
         s.tags.add(f"negation:no|{s.kind}")
         return s.say(f"no {s.noun(one)}", "is", f"{words} {s.the(other)}", ~meaning, denied=True)
-    if s.rng.random() < 0.12 and not s.negator:
+    roll = s.rng.random()
+    if roll < 0.12 and not s.negator:
         return s.say("there", "is", f"{s.a(one)} {words} {s.the(other)}", meaning)
-    return s.say(s.one(one), "is", f"{words} {s.the(other)}", meaning)
+    if roll < 0.24:
+        rest = f"{s.pick(STANDING)} {words} {s.the(other)}"
+        finite = rest.replace(" ", "s ", 1)
+        return s.say(s.one(one), "does", rest, meaning, finite)
+    posture = "standing " if roll < 0.28 else "sitting " if roll < 0.3 else ""
+    return s.say(s.one(one), "is", f"{posture}{words} {s.the(other)}", meaning)
 
 
 SIDES = ("on the {}", "on the {} side", "in the {} half", "on the {} half", "at the {}",
@@ -349,10 +379,16 @@ def predicate(s: Speaker, rest: str, meaning: Meaning, one: str = "person") -> C
         if s.rng.random() < 0.25:
             return s.say("there", "is", f"{who} {rest}", ~meaning, denied=True)
         return s.say(who, "is", rest, ~meaning, denied=True)
-    if s.rng.random() < 0.1 and not s.negator:
+    roll, finite = s.rng.random(), FINITE.get(rest)
+    if roll < 0.1 and not s.negator:
         who = s.pick(("someone", "somebody", "anyone", "a person", "anybody"))
         return s.say("there", "is", f"{who} {rest}", meaning)
-    return s.say(s.who(), "is", rest, meaning)
+    who = s.who()
+    if finite and roll < 0.35:
+        verb, _, tail = finite.partition(" ")
+        ending = "" if who == "they" else "es" if verb in ("go", "approach") else "s"
+        return s.say(who, "does", finite, meaning, f"{verb}{ending} {tail}".rstrip())
+    return s.say(who, "is", rest, meaning)
 
 
 ACTS = {
@@ -387,6 +423,26 @@ FAR = ("far away", "far from the camera", "far away from the camera", "distant",
        "a long way away")
 
 
+#: The same with a finite verb: "does the person move left", "the person moves left".
+FINITE = {
+    "typing": "type", "typing on the laptop": "type on the laptop", "drinking": "drink",
+    "drinking from a cup": "drink from a cup", "talking on the phone": "talk on the phone",
+    "reading": "read", "reading a book": "read a book",
+    "working on the laptop": "work on the laptop",
+    "using the keyboard": "use the keyboard", "looking at a book": "look at a book",
+    "approaching": "approach", "coming closer": "come closer", "getting closer": "get closer",
+    "moving toward the camera": "move toward the camera", "moving closer": "move closer",
+    "walking toward the camera": "walk toward the camera", "moving away": "move away",
+    "walking away": "walk away", "going away": "go away", "moving left": "move left",
+    "moving to the left": "move to the left", "walking to the left": "walk to the left",
+    "going left": "go left", "moving right": "move right",
+    "moving to the right": "move to the right",
+    "walking to the right": "walk to the right", "going right": "go right", "moving": "move",
+    "walking": "walk", "moving around": "move around", "walking around": "walk around",
+    "standing still": "stand still", "staying in place": "stay in place",
+}
+
+
 def door(s: Speaker) -> Clause:
     """Say that the door is open or closed."""
     subject = s.pick(("the door", "the door", "the door", "the door behind them", "a door",
@@ -399,9 +455,14 @@ def door(s: Speaker) -> Clause:
         return s.say("there", "is", "no open door" + s.pick(WHERE), ~meaning, denied=True)
     if s.negator and s.rng.random() < 0.4:
         return s.say(subject, "is", s.pick(("closed", "shut")), ~meaning)
-    if not s.negator and s.rng.random() < 0.15:
+    if not s.negator and s.rng.random() < 0.2:
+        if s.rng.random() < 0.3:
+            return s.say("there", "is", "a closed door" + s.pick(WHERE), ~meaning, denied=True)
         return s.say("there", "is", "an open door" + s.pick(WHERE), meaning)
-    return s.say(subject, "is", s.pick(("open", "open", "ajar", "standing open")), meaning)
+    if not s.negator and s.rng.random() < 0.12:
+        return s.say(subject, "has", "been left open", meaning)
+    return s.say(subject, "is", s.pick(("open", "open", "ajar", "standing open", "wide open",
+                                        "opened")), meaning)
 
 
 def company(s: Speaker) -> Clause:
@@ -463,7 +524,10 @@ def counting(rng: np.random.Generator) -> Clause:
         return s.say(desk, "does", f"have {amount} {noun} on it", meaning,
                      f"has {amount} {noun} on it")
     if roll < 0.3:
-        return s.say("you", "can", f"see {amount} {noun}{place}", meaning)
+        return s.say("you", "can", f"{s.pick(SEE)} {amount} {noun}{place}", meaning)
+    if roll < 0.34 and not people:
+        return s.say(place.removeprefix(" on "), "does", f"hold {amount} {noun}", meaning,
+                     f"holds {amount} {noun}")
     if roll < 0.4:
         return s.say(f"the number of {plural}{place}", "is", amount, meaning)
     return s.say("there", aux, f"{amount} {noun}{place}", meaning)

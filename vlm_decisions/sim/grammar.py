@@ -17,8 +17,10 @@ from zlib import crc32
 import numpy as np
 
 from .clauses import (
+    CONTRACTED,
     DEFINITE,
     OBJECTS,
+    SEE,
     Clause,
     Speaker,
     clause,
@@ -53,6 +55,10 @@ FRAMES = (
     "right now, {q}?", "now, {q}?", "currently, {q}?", "in this video, {q}?",
     "in the picture, {q}?", "at this moment, {q}?", "hello, {q}?", "one question: {q}?",
     "{n}?", "{n}?", "{n}?", "{n}, yes?", "{n}, right?",
+    "could it be that {s}?", "is there any sign that {s}?", "I think {s}. am I right?",
+    "I believe {s}. is that correct?", "surely {s}?", "is it certain that {s}?",
+    "have you noticed that {s}?", "is it obvious that {s}?", "look and say whether {s}.",
+    "any chance that {s}?", "{s}, don't you think?", "{s}, or am I mistaken?",
 )
 DENYING = (
     "is it false that {s}?", "is it wrong that {s}?", "is it untrue that {s}?",
@@ -157,7 +163,20 @@ def _draw(rng: np.random.Generator, shape: str, template: bool) -> Phrase:
         said = counting(rng) if roll < 0.8 else (empty_desk if roll < 0.92 else only_thing)(rng)
     else:
         said = clause(rng)
+        if not template and rng.random() < 0.08:
+            said = _expecting(said)
     return _framed(rng, said, template=template)
+
+
+def _expecting(said: Clause) -> Clause:
+    """Return a question that expects a yes: "isn't there a cup?" asks whether there is one."""
+    aux, _, rest = said.question.partition(" ")
+    tag = f"negation:{aux}n't?|{said.kinds[0]}"
+    if not rest or " any" in f" {rest}" or " not " in f" {rest} ":
+        return said
+    spelt = f"{aux}n't"
+    return Clause(f"{CONTRACTED.get(spelt, spelt)} {rest}", "", said.meaning, said.kinds,
+                  said.tags | {tag})
 
 
 def _denied_kind(rng: np.random.Generator, negator: str) -> str | None:
@@ -282,7 +301,7 @@ def _two_things(rng: np.random.Generator) -> Clause | None:
     if roll < 0.6:
         return s.say("there", "is", words + where, meaning)
     if roll < 0.8 or place != "desk":
-        return s.say("you", "can", f"see {words}{where}", meaning)
+        return s.say("you", "can", f"{s.pick(SEE)} {words}{where}", meaning)
     desk = where.removeprefix(" on ")
     return s.say(desk, "does", f"have {words} on it", meaning, f"has {words} on it")
 
