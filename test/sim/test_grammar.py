@@ -63,6 +63,16 @@ def scenes():
     ("desk", "no", "does the table have no cup on it", True, False),
     ("desk", "", "is the cup on the table", False, True),
     ("held", "absent", "is the person empty-handed", False, False),
+    ("person", "", "is the seat taken", True, False),
+    ("person", "", "is someone in the room", True, False),
+    ("person", "no", "is the room deserted", False, True),
+    ("person", "no", "has everyone left", False, True),
+    ("presence", "", "can you spot a cup", True, True),
+    ("door", "", "has the door been left open", False, True),
+    ("relation", "", "does the pen stand to the left of the laptop", True, False),
+    ("desk", "", "does the cup rest on the table", False, True),
+    ("doing", "", "does the person drink", True, False),
+    ("doing", "not", "does the person not drink", False, True),
 ])
 def test_clauses_mean_what_they_say(kind, negator, question, desk, empty):
     said = find(question, lambda rng: clause(rng, negator, kind))
@@ -114,6 +124,19 @@ def test_a_denying_frame_turns_the_answer_round(drawn):
                 assert phrase.meaning.value(state) == sign * plain[said].value(state)
                 checked.add(opening)
     assert len(checked) > 2
+
+
+def test_a_question_with_a_contraction_asks_what_it_would_ask_without(drawn):
+    """"Isn't there a cup?" expects a yes where there is one; "there isn't a cup" denies it."""
+    rng = np.random.default_rng(4)
+    plain = {c.question: c.meaning for c in (clause(rng) for _ in range(20_000))}
+    checked = 0
+    for text, phrase in drawn.items():
+        aux, _, rest = text.rstrip("?").lower().partition(" ")
+        if aux in ("isn't", "doesn't") and (asked := f"{aux[:-3]} {rest}") in plain:
+            assert phrase.meaning == plain[asked]
+            checked += 1
+    assert checked > 5
 
 
 def test_what_is_too_close_to_a_limit_is_undecided():
