@@ -308,7 +308,7 @@ def at_exit(predictions, noise, seed=0):
 
 
 @pytest.mark.parametrize("kind", ["choice", "score"])
-def test_the_early_exit_of_a_choice_or_score_is_fitted(kind):
+def test_the_early_exit_of_a_choice_or_score_is_fitted(kind, capsys):
     question = Question("q", "Which?", kind=kind, options=LEVELS.options, depth="auto")
     known = distributions_of(30, 3.0)
     same, worse = (fit_any(question, at_exit(known, noise)) for noise in (0.0, 1.0))
@@ -316,6 +316,10 @@ def test_the_early_exit_of_a_choice_or_score_is_fitted(kind):
     assert "shallow_bias" not in same.values
     assert same.values["shallow_margin"] < worse.values["shallow_margin"]
     assert same.stops == 1.0 > worse.stops
+    row = {"tier": same.tier, **same.values, "kept": same.kept, "before": same.before,
+           "after": same.after, "stops": same.stops}
+    print_calibration({"questions": {"q": row}, "unfitted": {}, "untouched": []})
+    assert "early exit: scale" in (said := capsys.readouterr().out) and "100% stop" in said
     kept = dataclasses.replace(question, **worse.changes)
     # What it promises: no more wrong answers than at full depth, on all that it was fitted on.
     wrong = {"full": 0, "early": 0}

@@ -155,9 +155,9 @@ def print_calibration(result: dict[str, Any]) -> None:
               f"{number(b['ece'], '6.3f')} {number(a['ece'], '6.3f')}   "
               f"{number(b['cost'], '6.3f')} {number(a['cost'], '6.3f')}")
         if row["stops"] is not None:
-            print(f"{'':<24} early exit: scale {row['shallow_scale']:g}, bias "
-                  f"{row['shallow_bias']:g}, margin {row['shallow_margin']:g}: "
-                  f"{100 * row['stops']:.0f}% stop there")
+            bias = f", bias {row['shallow_bias']:g}" if "shallow_bias" in row else ""
+            print(f"{'':<24} early exit: scale {row['shallow_scale']:g}{bias}, margin "
+                  f"{row['shallow_margin']:g}: {100 * row['stops']:.0f}% stop there")
         if "switch_hz" in row:
             print(f"{'':<24} switch_hz {row['switch_hz']:g}")
         if "thresholds" in row:
