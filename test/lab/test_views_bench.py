@@ -21,7 +21,8 @@ def test_it_reports_each_count_and_copies(tmp_path, capsys):
     assert set(told["views"]) == set(told["copies"]) == {"1", "2"}
     for count, one in told["views"].items():
         assert set(one) == KEYS and one["groups"] == 4 * int(count)
-        assert 0 < one["answered_share"] <= 1.2 and 0 < one["fairness"] <= 1
+        # A group of before the film may be answered in its time.
+        assert 0 < one["answered_share"] <= 1.25 and 0 < one["fairness"] <= 1
         assert 0 < one["age_ms"]["p50"] <= one["age_ms"]["p95"] and one["rss_mb"] > 50
     assert told["copies"]["2"]["rss_mb"] > 1.5 * told["copies"]["1"]["rss_mb"]
     assert told["one_view_rss"]["1"] == 1.0 < told["one_view_rss"]["2"] < 2.0

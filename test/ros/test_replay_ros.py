@@ -250,8 +250,8 @@ class Eye(FakeModel):
 
 
 class EyeStream(FakeStream):
-    def append(self, group, stamps_ns) -> None:
-        super().append(group, stamps_ns)
+    def append(self, group, stamps_ns, *, left_out_ns=0) -> None:
+        super().append(group, stamps_ns, left_out_ns=left_out_ns)
         self.red = group.mean[0] > group.mean[2]
 
     def ask(self, queries):
