@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 
 SHARED = Path("/dev/shm")
-OURS = re.compile(r"(sem\.)?fastdds_\w+")
+#: Fast DDS 3 (Kilted) writes fastdds, 2 (Jazzy) fastrtps.
+OURS = re.compile(r"(sem\.)?fast(dds|rtps)_\w+")
 
 
 def used_by(process: Path) -> set[str]:
@@ -24,7 +25,7 @@ def segments_of(pid: int) -> set[Path]:
     """Return the segments that a process made: those whose lock it holds."""
     names = used_by(Path("/proc", str(pid)))
     return {SHARED / name.removesuffix("_el") for name in names
-            if re.fullmatch(r"fastdds_[0-9a-f]{16}_el", name)}
+            if re.fullmatch(r"fast(dds|rtps)_[0-9a-f]{16}_el", name)}
 
 
 def remove_unused() -> list[str]:

@@ -49,6 +49,6 @@ def remove_segments() -> None:
     except OSError:
         return
     for lock in held:
-        if re.fullmatch(r"/dev/shm/fastdds_[0-9a-f]{16}_el", str(lock)):
+        if re.fullmatch(r"/dev/shm/fast(dds|rtps)_[0-9a-f]{16}_el", str(lock)):
             for path in (Path(str(lock).removesuffix("_el")), lock):
                 path.unlink(missing_ok=True)
