@@ -130,7 +130,7 @@ def test_what_was_learned_is_used_told_and_taken_back(tmp_path):
 def test_learning_can_be_off(tmp_path):
     folder = tmp_path / "learn"
     learned_file(folder)
-    with system(tmp_path, learn_dir=str(folder)) as s:
+    with system(tmp_path, learn_dir=str(folder), learn="off") as s:
         s.peer.start_camera()
         assert s.peer.answered(answer="yes").model == "fake"
         reply = s.peer.call(UndoLearning, "undo_learning", question_id="person")

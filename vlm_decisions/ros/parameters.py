@@ -154,7 +154,7 @@ SPECS = (
     Spec("save_dir", "", "The one folder that ~/save_questions may write into; empty: any."),
     Spec("learn_dir", "", "Folder that corrections are kept in, made where it is not there; empty: "
                           "none are taken."),
-    Spec("learn", "off", "Learn from the corrections in learn_dir while the node runs, in a thread "
+    Spec("learn", "on", "Learn from the corrections in learn_dir while the node runs, in a thread "
                         "of its own; adopted is what is better on held-out spans.",
          choices=("off", "on")),
     Spec("learn_keep", MAX_CORRECTIONS, "Corrections kept in learn_dir; the oldest gives way.",
