@@ -51,6 +51,11 @@ def understood():
     return questions(Engine.load("sim_desk"), **ASKED)
 
 
+def test_the_self_check_at_load_passes():
+    report = self_check(Engine.load("sim_desk"))
+    assert report.ok, report
+
+
 @pytest.mark.parametrize("split", BARS["language"])
 def test_questions_that_were_never_taught_are_understood(understood, split):
     assert understood[split]["auroc"] >= BARS["language"][split]

@@ -22,7 +22,7 @@ from . import plain
 from .readout import Query, Readout
 
 QUERIES: Final = (
-    Query("Is a person present?"),
+    Query("Is something moving to the right?"),  # what it shows: an answer that a group can turn
     Query("Is the person holding a phone in front of the open laptop?"),
     Query("What is it?", ("one of these", "another thing", "none of them")),
 )
