@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 
 from vlm_decisions.engine import Engine
+from vlm_decisions.engine.self_check import self_check
 from vlm_decisions.files.resources import share_file
 from vlm_decisions.lab.studies.questions import questions
 from vlm_decisions.lab.studies.score import score
