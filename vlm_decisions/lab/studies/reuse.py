@@ -44,7 +44,6 @@ from .codec import GopMask, coded
 from .window import print_window, study_window
 
 FIRST_SEED: Final = 871_000_000  # scenes that settings were not tuned on
-TUNING_SEED: Final = 860_000_000
 SCENE_S: Final = 20.0
 NATIVE: Final = 2  # frames of the video for one that is sampled
 GOP: Final = 32  # frames of the video
