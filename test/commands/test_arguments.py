@@ -18,6 +18,7 @@ WRONG = [
     (["rnu"], "did you mean run?"), (["bench", "tik"], "did you mean tick?"),
     (["bench", "replay", "b", "--latency", "mesured"], "did you mean measured?"),
     (["view", "--port", "99999"], "'99999' is not a whole number from 0 to 65535"),
+    (["bench", "views", "--views", "4,33"], "'33' is not a whole number from 1 to 32"),
     (["run", "--source", "a", "--viewer", "--port", "http"],
      "'http' is not a whole number from 0 to 65535"),
     (["view", "--size", "abc"], "'abc' is not WIDTHxHEIGHT in pixels, each 200 to 8000"),

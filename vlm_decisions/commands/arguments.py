@@ -95,6 +95,13 @@ def counts(text: str) -> tuple[int, ...]:
     return numbers
 
 
+def view_counts(text: str) -> tuple[int, ...]:
+    """Read numbers of views between commas."""
+    from ..views import MAX_VIEWS
+
+    return tuple(whole(part, 1, MAX_VIEWS) for part in text.split(","))
+
+
 def whole(text: str, least: int, most: int | None = None) -> int:
     """Read a whole number within bounds."""
     bounds = f"from {least} on" if most is None else f"from {least} to {most}"

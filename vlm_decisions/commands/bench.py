@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from . import bench_replay, bench_soak
-from .arguments import Commands, count, counts, positive
+from .arguments import Commands, count, counts, positive, view_counts
 
 
 def add(commands: Commands) -> None:
@@ -154,7 +154,7 @@ def add(commands: Commands) -> None:
     packed.set_defaults(run=run_packed)
     views = what.add_parser("views", help="many cameras on one model, and as many copies of it",
                             example="--views 1,4 --seconds 20")
-    views.add_argument("--views", type=counts, default=(1, 2, 4, 8), metavar="1,2,4,8")
+    views.add_argument("--views", type=view_counts, default=(1, 2, 4, 8), metavar="1,2,4,8")
     views.add_argument("--seconds", type=positive,
                        help="for each count [30; with --largest 64]")
     views.add_argument("--questions", default="desk", help="a shipped set or a file [desk]")

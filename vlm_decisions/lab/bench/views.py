@@ -29,7 +29,7 @@ from ...runtime import Runtime
 from ...runtime.settings import RuntimeSettings
 from ...sim.script import Script
 from ...sim.world import World
-from ...views import View
+from ...views import MAX_VIEWS, View
 
 SIZE = 320, 240
 CLIP_S = 12.0
@@ -89,7 +89,7 @@ def largest_counts(seconds: float = 64.0, *, questions: str = "desk", model: str
 
     Returns:
         full, reuse: of every question asked about every group, and of reuse with `on_change`:
-        `largest`, the most views; `runs`, by count, see `measure`; `event_accuracy`, of the most
+        `largest`, the most views, MAX_VIEWS at most; `runs`, by count, see `measure`; `event_accuracy`, of the most
         views, over the scenes that both ways have seen. ratio: of reuse over full.
 
     Raises:
@@ -121,19 +121,19 @@ def largest_counts(seconds: float = 64.0, *, questions: str = "desk", model: str
     return out
 
 
-def most(enough: Callable[[int], bool], first: int) -> int:
-    """Return the largest number that is `enough`, where all smaller ones are; tries `first` first.
+def most(enough: Callable[[int], bool], first: int, limit: int = MAX_VIEWS) -> int:
+    """Return the largest number up to `limit` that is `enough`, where all smaller ones are.
 
-    Raises ViewsBenchError where 1 is not.
+    Tries `first` first. Raises ViewsBenchError where 1 is not enough.
     """
     low, high, count = 0, None, first
-    while high is None or high - low > 1:
+    while low < limit and (high is None or high - low > 1):
         if enough(count):
             low = count
         else:
             high = count
         if high is None:
-            count = max(low + 1, round(GROWTH * low))
+            count = min(limit, max(low + 1, round(GROWTH * low)))
         elif low:
             count = (low + high) // 2
         elif high > 1:
