@@ -50,6 +50,8 @@ WRONG = [
     (["view", "--dark"], "--dark goes with --screenshot"),
     (["view", "--quest", "q"], "--questions goes with --sim"),
     (["bench", "replay", "b", "--realtime", "--latency", "none"], "--latency goes with --fast"),
+    (["bench", "replay", "b", "--realtime", "--heads", "a", "b"],
+     "--heads goes with --fast, or as one folder"),
     (["bench", "replay", "b", "--recent", "8"], "--recent goes with the mode recentN"),
     (["bench", "replay", __file__, "--stamps", "arrival"], "--stamps goes with a bag"),
     (["bench", "tick", "--rounds", "2"], "--rounds goes with --against FOLDER"),

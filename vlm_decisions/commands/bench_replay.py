@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .arguments import Commands, count, positive, value_range
-from .sources import warn_of_scope
+from .sources import heads_for, warn_of_scope
 
 
 def add(what: Commands) -> None:
@@ -33,6 +33,8 @@ def add(what: Commands) -> None:
                         help="of --fast: as measured here, or none [measured]")
     replay.add_argument("--model", default="sim_desk")
     replay.add_argument("--questions", default="desk", help="shipped set or YAML file [desk]")
+    replay.add_argument("--heads", type=Path, nargs="+", default=[], metavar="F",
+                        help="heads, files or folders; with --realtime one folder [the package's]")
     replay.add_argument("--topic", metavar="T", help="image topic, if there are several")
     replay.add_argument("--stamps", choices=("header", "arrival"), default="header",
                         help="frame time: of the header, or of the recording [header]")
@@ -47,6 +49,7 @@ def add(what: Commands) -> None:
     replay.only("the mode recentN (--modes recentN or all)", _asks_recent, "--recent")
     replay.only("a bag", _may_be_bag, "--topic", "--stamps")
     replay.only("--fast", lambda options: not options.realtime, "--latency")
+    replay.only("--fast, or as one folder", _fast_or_one_folder, "--heads")
     replay.set_defaults(run=run)
 
 
@@ -60,6 +63,11 @@ def _may_be_bag(options: argparse.Namespace) -> bool:
 
     path = options.recording
     return not Path(path).exists() or is_bag(path)  # what is not there is told later
+
+
+def _fast_or_one_folder(options: argparse.Namespace) -> bool:
+    """Whether the heads can be used: the node's parameter heads_dir is one folder."""
+    return not options.realtime or len(options.heads) == 1 and options.heads[0].is_dir()
 
 
 def run(options: argparse.Namespace) -> int:
@@ -78,11 +86,11 @@ def run(options: argparse.Namespace) -> int:
     if options.realtime and options.image_range != (0, 65535):
         raise ValueError("--image-range goes with --fast: the node has parameters of its own, "
                          "min_image_value and max_image_value")
+    folders = options.heads or [resources.share_dir() / "heads"]
     book = QuestionBook.load(questions_path(options.questions))
     modes = chosen(options.modes or ("stream" if options.realtime else "stream,always"),
                    options.recent)
     settings = RuntimeSettings()
-    folders = [resources.share_dir() / "heads"]
     with open_recording(options.recording, options.truth, book, topic=options.topic,
                         stamps=options.stamps, ignore_unknown=options.ignore_unknown,
                         limit_s=options.limit, value_range=options.image_range) as recording:
@@ -93,6 +101,8 @@ def run(options: argparse.Namespace) -> int:
         if options.truth and not options.truth.startswith("/"):
             warn_of_scope(options.model)  # else it is the simulated desk, recorded with its truth
         engine = Engine.load(options.model)
+        if options.heads:
+            heads_for(options, engine)  # refuses those that are not for this engine
         heads = questions_with_head(engine, book, folders)
         span_s = (recording.truth.end_ns - recording.truth.start_ns) / NS
         latency = "realtime" if options.realtime else options.latency

@@ -89,8 +89,9 @@ def largest_counts(seconds: float = 64.0, *, questions: str = "desk", model: str
 
     Returns:
         full, reuse: of every question asked about every group, and of reuse with `on_change`:
-        `largest`, the most views, MAX_VIEWS at most; `runs`, by count, see `measure`; `event_accuracy`, of the most
-        views, over the scenes that both ways have seen. ratio: of reuse over full.
+        `largest`, the most views, MAX_VIEWS at most; `runs`, by count, see `measure`;
+        `event_accuracy`, of the most views, over the scenes that both ways have seen. ratio: of
+        reuse over full.
 
     Raises:
         ViewsBenchError: a process ended early, or one view is too many.
