@@ -138,10 +138,43 @@ def no_template(target):
     path.write_text(json.dumps(config))
 
 
+def tokenizer(change):
+    def edited(target):
+        path = target / "tokenizer.json"
+        values = json.loads(path.read_text())
+        change(values)
+        path.write_text(json.dumps(values))
+    return edited
+
+
+def renumber(values):
+    """As a tokenizer of another checkpoint: the control tokens have other ids."""
+    added = {one["content"]: one for one in values["added_tokens"]}
+    image, video = added["<|image_pad|>"], added["<|video_pad|>"]
+    image["content"], video["content"] = video["content"], image["content"]
+
+
+def in_parts(target):
+    """The older form of a tokenizer: words, merges, and control tokens without their ids."""
+    model = json.loads((target / "tokenizer.json").read_text())["model"]
+    (target / "vocab.json").write_text(json.dumps(model["vocab"]))
+    (target / "merges.txt").write_text("#version: 0.2\n" + "\n".join(
+        one if isinstance(one, str) else " ".join(one) for one in model["merges"]))
+    (target / "tokenizer.json").unlink()
+
+
+LFS = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 3\n"
+
+
 @pytest.mark.parametrize(
     ("change", "match"),
     [
         (lambda t: (t / "config.json").write_text("{"), "config.json"),
+        (lambda t: (t / "config.json").write_text(LFS), "config.json is a Git LFS pointer"),
+        (lambda t: (t / "preprocessor_config.json").write_text(LFS),
+         "preprocessor_config.json is a Git LFS pointer"),
+        (tokenizer(renumber), r"numbers <\|image_pad\|> \d+, config.json \d+ .*another checkpoint$"),
+        (tokenizer(lambda v: v["model"]["vocab"].update(zebra=4000)), "tokens up to 4000, the model"),
         (lambda t: (t / "config.json").write_text("[]"), "not a JSON object"),
         (lambda t: (t / "config.json").unlink(), "no config.json"),
         (lambda t: (t / "model.safetensors").unlink(), "no .*safetensors"),
@@ -163,6 +196,20 @@ def no_template(target):
 def test_broken_checkpoints_are_named(folder, tmp_path, change, match):
     with pytest.raises(CheckpointError, match=match):
         Engine.load(edit(folder, tmp_path, change))
+
+
+def test_a_tokenizer_of_words_and_merges(folder, tmp_path):
+    """It is the same where the ids of the control tokens are stated."""
+    added = json.loads((folder / "tokenizer.json").read_text())["added_tokens"]
+    target = tmp_path / "edited"
+    edit(folder, tmp_path, in_parts)
+    path = target / "tokenizer_config.json"
+    config = json.loads(path.read_text())
+    config["added_tokens_decoder"] = {str(one.pop("id")): one for one in added}
+    path.write_text(json.dumps(config))
+    for a, b in zip(answers(Engine.load(str(target))), answers(Engine.load(str(folder))),
+                    strict=True):
+        assert np.array_equal(a.probabilities, b.probabilities)
 
 
 def test_names_that_lead_nowhere(tmp_path, monkeypatch):

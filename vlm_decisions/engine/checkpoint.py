@@ -29,6 +29,9 @@ from .weights import FLOATS, Tensor, list_tensors, read_tensors
 
 EMBEDDED: Final = {"sim_desk": Path(__file__).parent.parent / "models" / "sim_desk"}
 SPARE: Final = 256 << 20  # bytes beside the weights that a pass needs at least
+#: The control tokens whose ids config.json states, too.
+_STATED_IDS: Final = {f"{name}_token_id": f"<|{name if 'vision' in name else name + '_pad'}|>"
+                      for name in ("image", "video", "vision_start", "vision_end")}
 _HUB_NAME: Final = re.compile(r"[\w.-]+/[\w.-]+")
 _LOG = logging.getLogger(__name__)
 
@@ -93,6 +96,7 @@ def load(name: str, dtype: mx.Dtype | None = None) -> Checkpoint:
     config = read_config(folder)
     tensors = list_tensors(folder)
     tokenizer = load_tokenizer(folder)
+    _check_ids(folder, config.values, tokenizer)
     tensors = {key: one for key, one in tensors.items() if "mtp." not in key}  # a draft model's
     config = _settle_tie(folder, config, tensors)
     dtype = dtype or default_dtype()
@@ -124,8 +128,11 @@ def load_tokenizer(folder: Path) -> Any:
         raise CheckpointError(f"{folder / 'tokenizer.json'} is a Git LFS pointer: the tokenizer "
                               "itself was not downloaded")
     try:
-        kind = PreTrainedTokenizerFast if whole else AutoTokenizer
-        tokenizer = kind.from_pretrained(folder)
+        if whole:
+            tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
+        else:  # named, since not every class looks for them
+            tokenizer = AutoTokenizer.from_pretrained(
+                folder, vocab=str(folder / "vocab.json"), merges=str(folder / "merges.txt"))
     except Exception as error:  # transformers raises many kinds
         raise CheckpointError(f"{folder} has no usable tokenizer: {error}") from error
     if not tokenizer.chat_template:
@@ -138,6 +145,24 @@ def load_tokenizer(folder: Path) -> Any:
     if not tokenizer.chat_template:
         raise CheckpointError(f"{folder} has no chat template")
     return tokenizer
+
+
+def _check_ids(folder: Path, values: Mapping[str, Any], tokenizer: Any) -> None:
+    """Refuse a tokenizer that numbers its tokens otherwise than the model was trained with."""
+    ids = tokenizer.get_vocab()
+    rows = values["text_config"].get("vocab_size")
+    if isinstance(rows, int) and max(ids.values(), default=0) >= rows:
+        raise CheckpointError(
+            f"the tokenizer in {folder} has tokens up to {max(ids.values())}, the model {rows}: it "
+            "is that of another checkpoint"
+        )
+    for key, token in _STATED_IDS.items():
+        if token in ids and values.get(key) not in (None, ids[token]):
+            raise CheckpointError(
+                f"the tokenizer in {folder} numbers {token} {ids[token]}, config.json "
+                f"{values[key]} ({key}): it is that of another checkpoint"
+                + ("" if (folder / "tokenizer.json").exists() else ", or tokenizer.json is missing")
+            )
 
 
 @dataclass(frozen=True)

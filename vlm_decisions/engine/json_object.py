@@ -18,9 +18,12 @@ def is_pointer(path: Path) -> bool:
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object; raises CheckpointError."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        pointer = is_pointer(path)
+        value = {} if pointer else json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise CheckpointError(f"cannot read {path} as JSON: {error}") from error
+    if pointer:
+        raise CheckpointError(f"{path} is a Git LFS pointer: the file itself was not downloaded")
     if not isinstance(value, dict):
         raise CheckpointError(f"{path} is not a JSON object")
     return value
