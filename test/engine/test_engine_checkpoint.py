@@ -155,7 +155,7 @@ def renumber(values):
 
 
 def in_parts(target):
-    """The older form of a tokenizer: words, merges, and control tokens without their ids."""
+    """Write the tokenizer in its older form: words, merges, control tokens without their ids."""
     model = json.loads((target / "tokenizer.json").read_text())["model"]
     (target / "vocab.json").write_text(json.dumps(model["vocab"]))
     (target / "merges.txt").write_text("#version: 0.2\n" + "\n".join(
@@ -173,8 +173,8 @@ LFS = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 3\n"
         (lambda t: (t / "config.json").write_text(LFS), "config.json is a Git LFS pointer"),
         (lambda t: (t / "preprocessor_config.json").write_text(LFS),
          "preprocessor_config.json is a Git LFS pointer"),
-        (tokenizer(renumber), r"numbers <\|image_pad\|> \d+, config.json \d+ .*another checkpoint$"),
-        (tokenizer(lambda v: v["model"]["vocab"].update(zebra=4000)), "tokens up to 4000, the model"),
+        (tokenizer(renumber), r"numbers <\|image_pad\|> \d+, config.json \d+ .*another checkpoint"),
+        (tokenizer(lambda v: v["model"]["vocab"].update(zebra=4000)), "tokens up to 4000, the mod"),
         (lambda t: (t / "config.json").write_text("[]"), "not a JSON object"),
         (lambda t: (t / "config.json").unlink(), "no config.json"),
         (lambda t: (t / "model.safetensors").unlink(), "no .*safetensors"),

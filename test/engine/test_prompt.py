@@ -158,7 +158,8 @@ def test_bad_media_and_templates_are_named(tok):
 
 @pytest.mark.parametrize(
     ("ending", "match"),
-    [("<think>\\n", "open <think>"), ("<think>\\n\\n</think>\\n<reasoning>", "open <reasoning>")],
+    [("<think>\\n", "open <think>"), ("<think>\\n\\n</think>\\n<reasoning>", "open <reasoning>"),
+     ("<|think|>", r"open <\|think\|>"), ("[THINK]\\n", r"open \[THINK\]")],
 )
 def test_an_answer_that_would_begin_with_a_thought(tok, ending, match):
     """A template that goes on thinking whatever it is told: a Thinking checkpoint's."""

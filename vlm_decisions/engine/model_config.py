@@ -74,7 +74,7 @@ def read_config(folder: Path) -> ModelConfig:
     _check(path, text, {**_TEXT, **family.text_values})
     _check(path, vision, {"hidden_act": (family.vision_act,), **family.vision_values})
     _check_windows(path, text, family)
-    _rope(path, text, family)
+    _rope(path, raw, text, family)
     _vision(path, vision, family)
     if "num_local_experts" in text:  # transformers 5's name for it
         text.setdefault("num_experts", text["num_local_experts"])
@@ -141,22 +141,23 @@ def _check_windows(path: Path, text: dict[str, Any], family: Family) -> None:
     text["full_attention_interval"] = every
 
 
-def _rope(path: Path, text: dict[str, Any], family: Family) -> None:
+def _rope(path: Path, raw: dict[str, Any], text: dict[str, Any], family: Family) -> None:
     """Bring the forms of the rotary positions to the one that the family's module reads."""
-    stated = [text.get(key) for key in ("rope_parameters", "rope_scaling")]
-    rope: dict[str, Any] = {}
+    stated = [part.get(key) for part in (text, raw) for key in ("rope_parameters", "rope_scaling")]
     for part in stated:
         if part and not isinstance(part, dict):
             raise CheckpointError(f"{path} states rotary positions {part!r}: not an object")
+        for kind in ((part or {}).get(key, "default") for key in ("rope_type", "type")):
+            if kind not in PLAIN_ROPE:  # wherever it is stated, also where nothing reads it
+                raise CheckpointError(
+                    f"{path} states the rope type {kind!r}, which is not implemented "
+                    f"(implemented: {', '.join(PLAIN_ROPE)})"
+                )
+    rope: dict[str, Any] = {}
+    for part in stated[:2]:
         rope.update({key: value for key, value in (part or {}).items() if key not in rope})
     if any(isinstance(value, dict) for value in rope.values()):
         raise CheckpointError(f"{path} states rotary positions by layer: not implemented")
-    for key in ("rope_type", "type"):
-        if rope.get(key, "default") not in PLAIN_ROPE:
-            raise CheckpointError(
-                f"{path} states the rope type {rope[key]!r}, which is not implemented "
-                f"(implemented: {', '.join(PLAIN_ROPE)})"
-            )
     for key in ("rope_theta", "partial_rotary_factor"):
         if key in text and rope.setdefault(key, text[key]) != text[key]:
             raise CheckpointError(f"{path} states {key} {text[key]!r} and {rope[key]!r}")

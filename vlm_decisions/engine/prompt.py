@@ -29,7 +29,8 @@ INSTRUCTIONS: Final = {
 }
 LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _PLACEHOLDER: Final = "QUESTIONPLACEHOLDER"
-_TAG: Final = re.compile(r"<(/?)([A-Za-z_][\w-]*)>")
+_TAG: Final = re.compile(r"[<\[]\|?(/?)[A-Za-z_][\w-]*\|?[>\]]")  # <x>, <|x|>, [x]
+_ROLE: Final = re.compile(r".*<\|im_(?:start\|>\w+|end\|>)", re.DOTALL)
 
 
 class PromptError(ValueError):
@@ -254,14 +255,14 @@ class PromptTemplate:
     def _check_tail(tail: str) -> None:
         """Raise where the answer would begin inside an open block, as of thoughts."""
         open_tags: list[str] = []
-        for closing, name in _TAG.findall(tail):
-            if not closing:
-                open_tags.append(name)
-            elif name in open_tags:
-                open_tags.remove(name)
+        for tag in _TAG.finditer(_ROLE.sub("", tail)):
+            if not tag[1]:
+                open_tags.append(tag[0])
+            elif tag[0].replace("/", "", 1) in open_tags:
+                open_tags.remove(tag[0].replace("/", "", 1))
         if open_tags:
             raise PromptError(
-                f"the chat template begins the answer with an open <{open_tags[-1]}> although it "
+                f"the chat template begins the answer with an open {open_tags[-1]} although it "
                 "was asked not to (enable_thinking=False): its first token is a thought, not the "
                 "answer; take a checkpoint that answers at once (Instruct)"
             )
