@@ -22,7 +22,7 @@ from vlm_decisions.runtime.log import read_log
 from vlm_decisions.sources.bag_writer import BagWriter
 from vlm_decisions.sources.bags import BagError
 from vlm_decisions.sources.messages import IMAGE
-from vlm_decisions.sources.source import BagImages, close, open_sources
+from vlm_decisions.sources.source import BagImages, close, open_sources, simulated
 from vlm_decisions.sources.video import SourceError, VideoFile
 
 VIEWS = """
@@ -158,9 +158,14 @@ def test_truth_that_cannot_be_told_is_refused(monkeypatch, tmp_path, films, sour
 
 def test_a_bag_must_hold_what_the_views_are_of(tmp_path):
     one = str(make_bag(tmp_path / "one", topic="/front"))
+    desk = str(make_bag(tmp_path / "desk", topic="/front", truth=lambda k: {"person": "yes"}))
     with pytest.raises(BagError, match="there is no topic /back"):
         open_sources([one], ["/front", "/back"])
     opened = open_sources([one], [""])  # its only topic, for views that name no image
+    desks = open_sources([desk], [""])
+    assert simulated(desks.values())  # recorded with its truth
+    assert not simulated([*desks.values(), *opened.values()])
+    close(desks.values())
     assert [t_s for _, t_s in opened[""]] == [k / 8 for k in range(8)] and opened[""].ended
     close(opened.values())
 

@@ -66,7 +66,7 @@ def add(commands: Commands) -> None:
 def run(options: argparse.Namespace) -> int:
     from ..runtime.log import DecisionLog
     from ..runtime.settings import RuntimeSettings
-    from ..sources.source import open_sources
+    from ..sources.source import open_sources, simulated
 
     book = make_book(options.questions or (None if options.ask else "desk"), options.ask,
                      options.views)
@@ -81,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
 
         viewer = LocalViewer(", ".join(options.source), _complain, port=options.port)
         print(f"viewer: {viewer.server.url}", flush=True)
-    warn_of_scope(options.model)
+    warn_of_scope(options.model, simulated=simulated(sources.values()))
     writer = DecisionLog(options.log) if options.log else None
     runtime = run_live(sources, book, model=options.model, log=writer,
                        view=not (options.no_view or viewer), max_s=options.seconds, viewer=viewer,
@@ -169,7 +169,7 @@ def run_live(sources: Mapping[tuple[str, str], Source], book: QuestionBook, *,
     from ..frames import NS
     from ..model_scope import scope_mark
     from ..runtime import Runtime
-    from ..sources.source import close
+    from ..sources.source import close, simulated
     from ..sources.truth import TruthRow
     from .playing import play
 
@@ -178,7 +178,8 @@ def run_live(sources: Mapping[tuple[str, str], Source], book: QuestionBook, *,
 
         return load(model)
 
-    display = _Display(view, scope_mark(model, simulated=False))
+    of_desk = simulated(sources.values())
+    display = _Display(view, scope_mark(model, simulated=of_desk))
     said: set[str] = set()
 
     def complain(message: str) -> None:
@@ -200,7 +201,7 @@ def run_live(sources: Mapping[tuple[str, str], Source], book: QuestionBook, *,
     patience_s = 0.0  # a model that still loads need not be loaded to its end
     try:
         if viewer:
-            viewer.start(runtime, book.events)
+            viewer.start(runtime, book.events, simulated=of_desk)
         while not _ready(runtime):  # in turns: an interrupt does not wait for the model
             pass
         patience_s = SOON_S

@@ -89,11 +89,11 @@ def known_of(options: argparse.Namespace, recordings: list[Any]) -> list[Any]:
     return labelled(recordings, labels)
 
 
-def warn_of_scope(model: str) -> None:
+def warn_of_scope(model: str, *, simulated: bool = False) -> None:
     """Say so where a model is asked about recordings that it cannot know."""
     from ..model_scope import scope_warning
 
-    warning = scope_warning(model, simulated=False)
+    warning = scope_warning(model, simulated=simulated)
     if warning:
         print(f"warning: {warning} (--model)", file=sys.stderr, flush=True)
 

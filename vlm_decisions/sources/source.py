@@ -11,8 +11,9 @@ import numpy as np
 
 from ..files.listing import listed, there_are
 from ..frames import NS
-from .bags import Bag
+from .bags import STRING, Bag
 from .live import is_url, open_stream, open_webcam
+from .messages import base_of
 from .recording import is_bag
 from .video import SourceError, VideoFile
 
@@ -77,6 +78,9 @@ class BagImages:
         self._frames = self._bag.images(topic)
         self._first_ns = first_ns
         self.ended = False
+        told = f"{base_of(topic).rpartition('/')[0]}/truth"
+        #: A recording of the simulated desk has its truth beside the images.
+        self.simulated = any(one.name == told and one.type == STRING for one in self._bag.topics)
 
     def next(self, from_s: float = 0.0) -> tuple[np.ndarray, float] | None:
         """Return (uint8 RGB (H, W, 3), seconds), or None at the end. Raises BagError."""
@@ -162,6 +166,11 @@ def _whole(source: str, images: Sequence[str], vectors: bool, topic: str | None,
         topics = {image: bag.image_topic(image or topic).name for image in images}
         first_ns = min(next(bag.stamps(name)) for name in topics.values())
     return {image: BagImages(source, name, first_ns, partial) for image, name in topics.items()}
+
+
+def simulated(sources: Iterable[Source]) -> bool:
+    """Tell whether all sources are recordings of the simulated desk."""
+    return all(getattr(source, "simulated", False) for source in sources)
 
 
 def _usage(images: Sequence[str]) -> str:

@@ -35,9 +35,13 @@ class LocalViewer:
         self._app = ViewerApp(self.source, board, pictures, complain, host, names)
         self.server = Server(host, port)
 
-    def start(self, runtime: Runtime, events: Iterable[EventSpec] = ()) -> None:
-        """Begin to serve; `events` are the state machines over the decisions."""
-        self.source.start(runtime, events)
+    def start(self, runtime: Runtime, events: Iterable[EventSpec] = (), *,
+              simulated: bool = False) -> None:
+        """Begin to serve; `events` are the state machines over the decisions.
+
+        `simulated`: what the runtime sees is the simulated desk.
+        """
+        self.source.start(runtime, events, simulated=simulated)
         self.server.start(self._app.asgi)
 
     def stop(self) -> None:

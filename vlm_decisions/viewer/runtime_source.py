@@ -42,7 +42,7 @@ class RuntimeSource:
         self.name = name
         self._board, self._pictures = board, pictures
         self._runtime: Runtime | None = None
-        self._mark = ""
+        self._mark, self._simulated = "", False
         self._over = False
         self._newest: dict[str, dict[str, Decision]] = {}  # by view and question
         self._frames: dict[tuple[str, str], Frame] = {}  # by camera
@@ -52,8 +52,13 @@ class RuntimeSource:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._refresh, name="viewer-refresh", daemon=True)
 
-    def start(self, runtime: Runtime, events: Iterable[EventSpec] = ()) -> None:
-        """Begin to show `runtime`, and the events that `events` make of its decisions."""
+    def start(self, runtime: Runtime, events: Iterable[EventSpec] = (), *,
+              simulated: bool = False) -> None:
+        """Begin to show `runtime`, and the events that `events` make of its decisions.
+
+        `simulated`: what it sees is the simulated desk.
+        """
+        self._simulated = simulated
         placed = {one.id: one.view for one in runtime.questions() if one.view not in ("", ALL)}
         self._events = EventBook(events, placed)
         self._runtime = runtime
@@ -123,7 +128,7 @@ class RuntimeSource:
         """Show how the runtime does; return whether the model is loaded."""
         stats = self._runtime.stats()
         # Whoever runs it without ROS looks at a real camera or a film of one.
-        self._mark = scope_mark(stats.model, simulated=False)
+        self._mark = scope_mark(stats.model, simulated=self._simulated)
         more: dict[str, Any] = {"state": ENDED} if self._over else {}
         views = self._runtime.views()
         if len(views) > 1:
