@@ -126,6 +126,37 @@ def test_a_file_that_is_cut_says_what_is_missing(tmp_path, name):
     assert re.search(r"of 60 frames could be read|it ends after \d\.\d of 3\.8 s", shortfall)
 
 
+@pytest.mark.parametrize(("name", "codec"), [("a.mkv", "libx264"), ("a.webm", "libvpx")])
+def test_matroska_that_is_damaged_between_its_frames(tmp_path, name, codec):
+    """No packet fails: what the demuxer passes over, and the frames of the end, just lack."""
+    path = write(tmp_path / name, codec)
+    assert read(path)[1] == ""
+    whole, places = path.read_bytes(), packets(path)
+    at = places[30][0]
+    for damaged in (whole[:at - 6] + whole[at + 20:], whole[:at - 2] + bytes(12) + whole[at + 10:],
+                    whole[:at] + b"noise" + whole[at:], whole[:places[-3][0] - 7],
+                    whole[:places[-3][0] + 1]):
+        path.write_bytes(damaged)
+        times, shortfall = read(path)
+        assert len(times) < 60
+        assert re.search(r"damaged at byte \d+, where|it ends after 3.\d of|damaged p", shortfall)
+
+
+def test_matroska_without_lengths_is_whole(tmp_path):
+    """As a program writes it that streams: neither segment nor clusters state how long they are."""
+    path = tmp_path / "a.mkv"
+    with av.open(str(path), "w", options={"live": "1", "cluster_time_limit": "500"}) as container:
+        stream = container.add_stream("libx264", rate=16, options={"g": "8"})
+        stream.height, stream.width = SIZE
+        for k in range(40):
+            for packet in stream.encode(av.VideoFrame.from_ndarray(picture(k), "rgb24")):
+                container.mux(packet)
+        for packet in stream.encode():
+            container.mux(packet)
+    times, shortfall = read(path)
+    assert (len(times), shortfall) == (40, "")
+
+
 def test_what_is_made_of_a_damaged_video_is_refused(tmp_path):
     path = write(tmp_path / "a.avi", "mjpeg")
     assert len(list(video_frames(path))) == 60

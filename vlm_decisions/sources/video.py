@@ -12,6 +12,7 @@ import numpy as np
 
 from ..motion import CodedMotion, MotionLog
 from .bag_files import BagError, file_kind
+from .matroska import broken_at
 
 FPS = 25.0
 """Frames a second of a file that does not say."""
@@ -129,9 +130,15 @@ class VideoFile:
             return f"{self._path}: {self._read} of {declared} frames could be read{more}"
         if self._damaged:
             return f"{self._path}: the video has {damaged}"
+        matroska = "matroska" in self._container.format.name
+        # Matroska states when its video ends, others the length of all, sound included.
+        slack_s = 2 * self._period_s if matroska else max(0.5, 2 * self._period_s)
         stated_s, end_s = self.duration_s, self._t_s + self._period_s
-        if not declared and stated_s and end_s < stated_s - max(0.5, 2 * self._period_s):
+        last_s = end_s + max(0.0, self._first_s or 0.0)
+        if not declared and stated_s and last_s < stated_s - slack_s:
             return f"{self._path}: it ends after {end_s:.1f} of {stated_s:.1f} s"
+        if matroska and (at := broken_at(self._path)) is not None:
+            return f"{self._path}: damaged at byte {at}, where frames are lost"
         return ""
 
     def _time(self, frame: av.VideoFrame) -> float:
