@@ -14,7 +14,7 @@ from waiting import wait_for
 from vlm_decisions.decision import TIER_HEADS, TIER_VLM
 from vlm_decisions.frames import NS
 from vlm_decisions.learn.corrections import CorrectionStore, Corrector, ModelId
-from vlm_decisions.learn.learner import NICENESS, Learner, Pace
+from vlm_decisions.learn.learner import GIVES_WAY_S, NICENESS, Learner, Pace
 from vlm_decisions.questions import Question
 from vlm_decisions.runtime.heads import CELLS, COLOURS, Head, HeadError, colours_of, write_head
 from vlm_decisions.runtime.learned import (
@@ -22,7 +22,7 @@ from vlm_decisions.runtime.learned import (
     Learned,
     LearnedError,
     read_learned,
-    shipped_logit,
+    shipped_logits,
     write_learned,
 )
 
@@ -179,7 +179,7 @@ def test_bad_files_are_named_and_it_goes_on(tmp_path, taught, spoil):
     else:
         with np.load(path) as arrays:
             header, weight = json.loads(str(arrays["header"])), arrays["weight"]
-        header["bias"] = float("inf") if spoil == "not_finite" else "much"
+        header["bias"] = [float("inf")] if spoil == "not_finite" else "much"
         np.savez(path, header=np.array(json.dumps(header)), weight=weight)
     again = Taught(tmp_path / "learn")
     assert len(again.complaints) == 1 and "learned-lamp.npz" in again.complaints[0]
@@ -269,12 +269,44 @@ def test_what_a_loaded_head_says_is_corrected_too(tmp_path):
     made.close()
 
 
-def test_other_kinds_keep_their_corrections_and_say_so(tmp_path):
+def hardly_differs(text, vision):
+    """Rank the options well and say the first of all pictures; red is what is bright."""
+    red = float(vision.mean[0])
+    return [20.0, 0.05 * red, 0.0]
+
+
+@pytest.mark.parametrize("kind", ("choice", "score"))
+def test_a_choice_and_a_score_are_learned_by_option(tmp_path, kind):
+    made = Taught(tmp_path / "learn", f"""
+questions:
+  - {{id: lamp, text: "What is it?", kind: {kind}, options: [dim, bright, blue], ema: 1.0}}
+""", FakeEngine(answer=hardly_differs))
+    made.show(True)
+    assert made.newest().answer == "dim"
+    for k in range(16):
+        made.correct("bright" if k % 2 else "dim", made.show(bool(k % 2)))
+    learned = made.bench.runtime.learned()[0]
+    assert learned.counts == {"dim": 8, "bright": 8, "blue": 0}
+    assert learned.bias[2] == 0.0 and not learned.weight[2].any()  # no span shows it: as it was
+    for on, answer in ((True, "bright"), (False, "dim")):
+        made.show(on)
+        assert made.newest().answer == answer and made.newest().model == "fake+learned"
+        assert sum(made.newest().probabilities) == pytest.approx(1.0)
+    made.close()
+    again = Taught(tmp_path / "learn", f"""
+questions:
+  - {{id: lamp, text: "What is it?", kind: {kind}, options: [dim, bright, green], ema: 1.0}}
+""", FakeEngine(answer=hardly_differs))
+    assert "of dim, bright, blue" in again.complaints[0] and "green" in again.complaints[0]
+    again.close()
+
+
+def test_labels_keep_their_corrections_and_say_so(tmp_path):
     made = Taught(tmp_path / "learn", """
-questions: [{id: lamp, text: "What is it?", kind: choice, options: [dim, bright]}]
-""", FakeEngine(answer=lambda text, vision: [0.1, 0.2]))
-    made.correct("dim", made.show(True))
-    assert "a choice is not learned while it runs" in made.learner.state()["waiting"]["lamp"]
+questions: [{id: lamp, text: "Is there a {}?", kind: any_of, options: [cup, pen]}]
+""", FakeEngine(answer=lambda text, vision: [0.2, 0.3]))
+    made.correct("cup", made.show(True))
+    assert "of kind any_of is not learned" in made.learner.state()["waiting"]["lamp"]
     made.close()
 
 
@@ -288,15 +320,23 @@ def test_a_full_disk_is_told_and_the_answers_stay_learned(taught, monkeypatch):
     assert taught.bench.runtime.learned()
 
 
-def test_it_works_a_small_share_of_the_time(monkeypatch):
-    now, slept = [0.0], []
+def test_it_works_a_small_share_of_the_time_and_gives_way(monkeypatch):
+    now, slept, gave_way = [0.0], [], []
     monkeypatch.setattr(time, "thread_time", lambda: now[0])
     monkeypatch.setattr(time, "sleep", slept.append)
-    pause = Pace(0.1)
+    pause = Pace(0.1, lambda: gave_way.append(len(slept)))
     for work_s in (0.0001, 0.0001, 0.002, 0.0):
         now[0] += work_s
         pause()
-    assert slept == [pytest.approx(9 * 0.0022)]
+    assert slept == [pytest.approx(9 * 0.0022)] and gave_way == [1]
+
+
+def test_it_waits_while_the_engine_works_and_not_for_ever(taught, monkeypatch):
+    """The engine never rests here: a fit waits before each piece, and comes to its end."""
+    waited = []
+    monkeypatch.setattr(taught.bench.runtime, "wait_idle", waited.append)
+    taught.teach()
+    assert set(waited) == {GIVES_WAY_S} and taught.bench.runtime.learned()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="niceness by thread is Linux's")
@@ -319,18 +359,18 @@ def test_the_logit_is_that_of_the_runtime(taught):
     seen = taught.corrector.looks.newest("lamp", "")[0]
     assert seen.t_end_ns <= span[1]
     question = Question("lamp", "Is the lamp on?")
-    z = shipped_logit(question, seen.reads["lamp"].logits, seen.reads["lamp"].depth)
-    p = 1 / (1 + np.exp(-float(learned.logit(z, seen.mean, seen.max))))
+    z = shipped_logits(question, seen.reads["lamp"].logits, seen.reads["lamp"].depth)
+    p = learned.probabilities(question, z, seen)[0]
     assert p == pytest.approx(taught.newest().p_raw, abs=1e-6)
     assert looks.logits.shape[1] == 2
 
 
 def test_colours_are_read_off_the_newest_frame_by_what_was_learned_and_by_a_head(tmp_path, taught):
-    weight = np.zeros(CELLS[0] * CELLS[1] * 3, np.float32)
-    weight[0::3], weight[2::3] = 4.0, -4.0  # red against blue
+    weight = np.zeros((1, CELLS[0] * CELLS[1] * 3), np.float32)
+    weight[0, 0::3], weight[0, 2::3] = 4.0, -4.0  # red against blue
     numbers = HeldOut(1.0, 0.5)
-    learned = Learned("lamp", "", "Is the lamp on?", (1.0, 0.0), 0.0, 0.5, weight, COLOURS, "f00d",
-                      4096, "", 12, 6, numbers, numbers)
+    learned = Learned("lamp", "", "Is the lamp on?", (), (1.0, 0.0), 0.0, (0.5,), weight, COLOURS,
+                      "f00d", 4096, "", 12, {"yes": 6, "no": 6}, numbers, numbers)
     taught.bench.runtime.learn(learned)
     path = tmp_path / "lamp.npz"
     write_head(path, learned.as_head())
@@ -343,7 +383,7 @@ def test_colours_are_read_off_the_newest_frame_by_what_was_learned_and_by_a_head
         taught.now_s += 1.0
         taught.bench.run(taught.now_s)
         seen = taught.corrector.looks.newest("lamp", "")[0]
-        expected = 0.5 + float(weight @ colours_of(seen.frame.image))
+        expected = 0.5 + float(weight[0] @ colours_of(seen.frame.image))
         last = taught.newest()
         assert last.p_raw == pytest.approx(1 / (1 + np.exp(-expected)), abs=1e-6)
         assert last.answer == answer and last.model == "fake/lamp+learned"
@@ -351,6 +391,15 @@ def test_colours_are_read_off_the_newest_frame_by_what_was_learned_and_by_a_head
         other.film(0.0 if on else 1.0, 1.0 if on else 2.0)
         other.run(1.0 if on else 2.0)
         assert other.answers("l")[-1] == answer
+    # Beside the model's answer it counts as well, and beside a loaded head's.
+    beside = replace(learned, question_id="person", text="Is there a person?", scale=1.0)
+    taught.bench.runtime.learn(beside)
+    taught.show(True, 0.5)
+    seen = taught.corrector.looks.newest("person", "")[0]
+    z = shipped_logits(Question("person", "Is there a person?"), *[
+        getattr(seen.reads["person"], name) for name in ("logits", "depth")])
+    expected = float(z[0]) + 0.5 + float(weight[0] @ colours_of(seen.frame.image))
+    assert taught.newest("person").p_raw == pytest.approx(1 / (1 + np.exp(-expected)), abs=1e-6)
     with pytest.raises(HeadError, match="colours of the picture"):
         Head.load(path).logit([Vision(np.zeros(3), np.zeros(3), 0)])
 

@@ -35,9 +35,9 @@ def spans(count, seed=0, *, z=lambda sign, rng: 0.0, lean=0.0, flipped=0.0):
         picture = rng.normal(size=DIM) + sign * lean * direction
         mean = picture + 0.2 * rng.normal(size=(LOOKS, DIM))
         logits = z(sign, rng) + 0.2 * rng.normal(size=LOOKS)
-        yes = (sign > 0) != (rng.random() < flipped)
-        out.append(LabelledSpan(yes, 10 * k * NS, (10 * k + 1) * NS, logits, mean, mean + 1,
-                                NOTHING))
+        answer = int((sign < 0) != (rng.random() < flipped))
+        out.append(LabelledSpan(answer, 10 * k * NS, (10 * k + 1) * NS, logits[:, None], mean,
+                                mean + 1, NOTHING))
     return out
 
 
@@ -55,19 +55,20 @@ def noise(sign, rng):
 
 
 def learned(fit):
-    return Learned("q", "", "Is it?", (1.0, 0.0), fit.scale, fit.bias, fit.weight, fit.pooling,
-                   "f00d", 1, "", fit.spans, fit.yes, fit.before, fit.after)
+    return Learned("q", "", "Is it?", (), (1.0, 0.0), fit.scale, fit.bias, fit.weight, fit.pooling,
+                   "f00d", 1, "", fit.spans, {}, fit.before, fit.after)
 
 
 def accuracy(of, fit):
     """Return the share of right looks in other spans, with a fit."""
     made = learned(fit)
-    return np.mean([((made.logit(one.z, one.mean, one.max) > 0) == one.yes).mean() for one in of])
+    return np.mean([((made.logits(one.z, one.mean, one.max) <= 0) == one.answer).mean()
+                    for one in of])
 
 
 def test_an_answer_that_ranks_well_and_decides_badly_gets_another_scale_and_bias():
     fit = fit_spans(spans(24, z=biased))
-    assert fit.refusal == "" and not fit.weight.size and fit.scale > 0 and fit.bias > 1
+    assert fit.refusal == "" and not fit.weight.size and fit.scale > 0 and fit.bias[0] > 1
     assert fit.before.accuracy == pytest.approx(0.5, abs=0.05) and fit.after.accuracy > 0.85
     assert fit.after.log_loss < fit.before.log_loss - 0.5
     assert accuracy(spans(200, 9, z=biased), fit) > 0.9
@@ -105,21 +106,21 @@ def test_a_sure_model_with_random_labels_is_not_even_made_less_sure():
 
 @pytest.mark.parametrize("yes", (True, False))
 def test_labels_of_one_side_are_never_adopted(yes):
-    data = [one for one in spans(60, z=biased) if one.yes is yes]
-    data += [one for one in spans(2 * LEAST_A_SIDE - 2, 1, z=biased) if one.yes is not yes]
+    data = [one for one in spans(60, z=biased) if one.answer != yes]
+    data += [one for one in spans(2 * LEAST_A_SIDE - 2, 1, z=biased) if one.answer == yes]
     fit = fit_spans(data)
     assert f"and {LEAST_A_SIDE} of each are needed" in fit.refusal and fit.before is None
 
 
 def test_many_clicks_on_one_scene_are_one_span():
     data = spans(8, z=biased)
-    clicks = [LabelledSpan(data[1].yes, data[1].start_ns + k * NS // 4,
+    clicks = [LabelledSpan(data[1].answer, data[1].start_ns + k * NS // 4,
                            data[1].start_ns + k * NS // 4, data[1].z[:1], data[1].mean[:1],
                            data[1].max[:1], NOTHING[:1]) for k in range(4, 30)]
     assert len(together([*data[:4], *clicks])) == 4
     assert fit_spans([*data[:4], *clicks]).spans == 4
     # The other answer, or a pause, ends a span.
-    apart = [data[0], LabelledSpan(not data[0].yes, data[0].end_ns, data[0].end_ns + NS, *(
+    apart = [data[0], LabelledSpan(1 - data[0].answer, data[0].end_ns, data[0].end_ns + NS, *(
         getattr(data[0], name) for name in ("z", "mean", "max", "colours")))]
     assert len(together(apart)) == 2
 
@@ -177,10 +178,10 @@ def test_spans_that_a_learned_head_answered_can_only_make_a_head():
 def test_what_the_encoder_has_no_place_for_is_read_off_the_colours():
     rng = np.random.default_rng(0)
     data = [replace(one, colours=1 + 0.05 * rng.normal(size=(LOOKS, 12))
-                    + one.yes * np.eye(12)[3] * 0.4) for one in spans(14, z=noise)]
+                    + (1 - one.answer) * np.eye(12)[3] * 0.4) for one in spans(14, z=noise)]
     fit = fit_spans(data)
     assert fit.refusal == "" and fit.pooling == "colours" and fit.after.accuracy > 0.99
-    assert np.argmax(np.abs(fit.weight)) == 3
+    assert np.argmax(np.abs(fit.weight[0])) == 3
     assert fit_spans(spans(14, z=noise)).refusal
 
 
@@ -204,10 +205,10 @@ def test_where_one_answer_is_rare_saying_the_other_always_is_nothing_learned():
     rng = np.random.default_rng(1)
     for seed in range(4):
         data = spans(48, seed, z=lambda sign, rng: rng.normal())
-        data = [one for one in data if not one.yes or rng.random() < 0.25]
+        data = [one for one in data if one.answer or rng.random() < 0.25]
         fit = fit_spans(data)
         assert fit.refusal, fit
-    assert constant(0.5) == pytest.approx(np.log(2)) and constant(0.1) < 0.33
+    assert constant((3, 3)) == pytest.approx(np.log(2)) and constant((1, 9)) < 0.33
 
 
 def test_it_rests_between_short_pieces_of_work():
@@ -218,7 +219,7 @@ def test_it_rests_between_short_pieces_of_work():
 
 def test_what_lasts_counts_more():
     """Yes lasts: where features tell nothing, an answer leans to what is seen more often."""
-    data = [replace(one, seen=60 if one.yes else 3) for one in spans(30, z=biased)]
+    data = [replace(one, seen=3 if one.answer else 60) for one in spans(30, z=biased)]
     equal = fit_spans([replace(one, seen=0) for one in data])
     assert fit_spans(data).bias > equal.bias
 

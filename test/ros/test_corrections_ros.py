@@ -85,9 +85,11 @@ def learned_file(folder, question_id="person", **changes):
     numbers = HeldOut(1.0, 0.5), HeldOut(0.2, 0.9)
     learned = Learned(**{
         "question_id": question_id, "view": "", "text": "Is a person present?",
-        "shipped": (1.0, 0.0), "scale": 1.0, "bias": -6.0, "weight": np.zeros(0, np.float32),
+        "options": (), "shipped": (1.0, 0.0), "scale": 1.0, "bias": (-6.0,),
+        "weight": np.zeros((1, 0), np.float32),
         "pooling": "", "fingerprint": FakeModel.fingerprint,
-        "pixel_budget": FakeModel.pixel_budget, "language": "", "spans": 14, "yes": 6,
+        "pixel_budget": FakeModel.pixel_budget, "language": "", "spans": 14,
+        "counts": {"yes": 6, "no": 8},
         "before": numbers[0], "after": numbers[1], **changes})
     write_learned(folder / f"learned-{question_id}.npz", learned)
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from ..decision import YES
 from ..files import resources
+from ..files.listing import listed
 from ..frames import FPS, NS, Frame
-from ..kinds import YesNo
+from ..kinds import kind_of
 from ..learn.corrections import CorrectionStore, Corrector, ModelId
 from ..learn.learner import Learner
 from ..question_book import QuestionBook
@@ -24,7 +24,7 @@ from ..questions import Question
 from ..runtime import Runtime
 from ..runtime.evidence import Look
 from ..runtime.heads import colours_of, language_of
-from ..runtime.learned import shipped_logit
+from ..runtime.learned import shipped_logits
 from ..sim.clips import SIZE
 from ..sim.script import Script
 from ..sim.world import World
@@ -44,9 +44,10 @@ FIRST_SEED = 870_000_000  # not used in training, nor by other studies
 class ReadScenes:
     """What was read of questions in scenes, N looks: by question z, features and the truth.
 
-    z: logits of yes without learning, (N,); p: P(yes) as published, before smoothing; mean, max:
-    pooled features (N, D); colours: of the picture (N, C); yes: bool (N,); scene: number of
-    the scene (N,). Looks soon after the truth changed are left out.
+    z: logits without learning, (N, K), see LabelledSpan; p: probabilities as published, before
+    smoothing, (N, 2) of yes and no or (N, K); mean, max: pooled features (N, D); colours: of the
+    picture (N, C); answer: number of the right one, int (N,); scene: number of the scene (N,).
+    Looks soon after the truth changed are left out.
     """
 
     z: Mapping[str, np.ndarray]
@@ -54,7 +55,7 @@ class ReadScenes:
     mean: Mapping[str, np.ndarray]
     max: Mapping[str, np.ndarray]
     colours: Mapping[str, np.ndarray]
-    yes: Mapping[str, np.ndarray]
+    answer: Mapping[str, np.ndarray]
     scene: Mapping[str, np.ndarray]
 
 
@@ -70,7 +71,7 @@ class TaughtDesk:
                  tell: Callable[[str], None] = lambda message: None,
                  heads: Sequence[Path] | None = None) -> None:
         self._draw, self._now_ns, self._engine = draw, START_NS, engine
-        self.questions = [one for one in questions if one.kind == YesNo.name]
+        self.questions = [one for one in questions if kind_of(one).exclusive]
         self.faults: list[str] = []
         self.runtime = Runtime(
             lambda: engine, QuestionBook(self.questions), on_error=self.faults.append,
@@ -115,8 +116,8 @@ class TaughtDesk:
                 pass
         return began_ns
 
-    def spans(self, truth: Truth, question: Question) -> Iterator[tuple[bool, int, int]]:
-        """Yield spans of the scene just seen that somebody could label: yes, from, to."""
+    def spans(self, truth: Truth, question: Question) -> Iterator[tuple[str, int, int]]:
+        """Yield spans of the scene just seen that somebody could label: answer, from, to."""
         looks = [look for look in self._looks if look.result.question.id == question.id]
         for run in truth.runs(question.id):
             first_ns = max(run.start_ns + round(SETTLED_S * NS),
@@ -124,35 +125,36 @@ class TaughtDesk:
             inside = [look for look in looks
                       if first_ns <= look.t_start_ns and look.t_end_ns <= run.end_ns]
             if inside and inside[-1].t_end_ns - inside[0].t_start_ns >= CORRECTED_S * NS:
-                yield run.answer == YES, inside[0].t_start_ns, inside[-1].t_end_ns
+                yield run.answer, inside[0].t_start_ns, inside[-1].t_end_ns
 
     def teach(self, question: Question, count: int, seeds: Iterable[int]) -> int:
-        """Correct `count` spans of scenes, as many of yes as of no; return how many scenes it took.
+        """Correct `count` spans of scenes, as many of each answer; return how many scenes it took.
 
         What the runtime answers with does not change before the last one. Raises ValueError where
         the scenes do not show that many.
         """
-        left = {True: count - count // 2, False: count // 2}
+        answers = kind_of(question).answers(question)
+        left = {answer: (count + k) // len(answers) for k, answer in enumerate(reversed(answers))}
         for scenes, seed in enumerate(seeds, 1):
-            for yes, start_ns, end_ns in list(self.spans(self.watch(seed), question)):
-                if left[yes]:
-                    left[yes] -= 1
-                    self.correct(question, yes, start_ns, end_ns, learn=not any(left.values()))
+            for answer, start_ns, end_ns in list(self.spans(self.watch(seed), question)):
+                if left[answer]:
+                    left[answer] -= 1
+                    self.correct(question, answer, start_ns, end_ns, learn=not any(left.values()))
             if not any(left.values()):
                 return scenes
-        raise ValueError(f"these scenes lack {left[True]} spans of yes and {left[False]} of no")
+        lacking = listed(f"{number} of {answer}" for answer, number in left.items() if number)
+        raise ValueError(f"these scenes lack spans: {lacking}")
 
-    def correct(self, question: Question, yes: bool, start_ns: int, end_ns: int,
+    def correct(self, question: Question, answer: str, start_ns: int, end_ns: int,
                 learn: bool = True) -> None:
         """Say what was right; the learner is told, or not yet."""
-        correction, _ = self.corrector.correct(question, [View()], YES if yes else "no", {},
-                                               start_ns, end_ns)
+        correction, _ = self.corrector.correct(question, [View()], answer, {}, start_ns, end_ns)
         if learn:
             self.learner.consider(correction)
 
     def read(self, seeds: Sequence[int]) -> ReadScenes:
         """Look at scenes, and return what was read."""
-        rows: dict[str, list[tuple[float, float, Any, Any, Any, bool, int]]] = {
+        rows: dict[str, list[tuple[Any, Any, Any, Any, Any, int, int]]] = {
             one.id: [] for one in self.questions}
         for scene, seed in enumerate(seeds):
             truth = self.watch(seed)
@@ -162,13 +164,14 @@ class TaughtDesk:
                 if (t_ns < truth.start_ns + round(HISTORY_S * NS)
                         or not truth.settled(name, t_ns, SETTLED_S)):
                     continue
-                z = shipped_logit(result.question, result.logits, result.evidence.depth)
-                rows[name].append((z, result.probabilities[0], look.features.mean,
+                z = shipped_logits(result.question, result.logits, result.evidence.depth)
+                answers = kind_of(result.question).answers(result.question)
+                rows[name].append((z, result.probabilities, look.features.mean,
                                    look.features.max, colours_of(look.frame.image),
-                                   truth.answer(name, t_ns) == YES, scene))
+                                   answers.index(truth.answer(name, t_ns)), scene))
         kept = {name: list(zip(*own, strict=True)) for name, own in rows.items() if own}
         parts = [{name: np.array(own[k], kind) for name, own in kept.items()}
-                 for k, kind in enumerate((float, float, *[np.float32] * 3, bool, int))]
+                 for k, kind in enumerate((float, float, *[np.float32] * 3, int, int))]
         return ReadScenes(*parts)
 
 

@@ -12,14 +12,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ..learn.measures import auroc, balanced_accuracy
 from ..questions import Question, QuestionError
 from ..runtime.heads import write_head
 from ..sim.script import Script
 from ..sim.world import World
-from .taught_desk import FIRST_SEED, TaughtDesk
+from .taught_desk import FIRST_SEED, ReadScenes, TaughtDesk
 
 HELD_SEED = FIRST_SEED + 100_000
 MOST_SCENES = 60
@@ -79,13 +77,12 @@ def teach(engine: Any, question_id: str, text: str, *, spans: int = 12, scenes: 
         after = desk.read(held) if found else before
     if out is not None and learned is not None and learned.is_head:
         write_head(out, learned.as_head())
-    truth = before.yes[question_id]
     return {"question": question_id, "learned": learned.summary() if learned else None,
             "refusal": refusal, "scenes": seen, "seconds": round(seconds, 3),
-            "before": _measured(truth, before.p[question_id]),
-            "after": _measured(after.yes[question_id], after.p[question_id])}
+            "before": _measured(before, question_id), "after": _measured(after, question_id)}
 
 
-def _measured(truth: np.ndarray, p: np.ndarray) -> dict[str, float | None]:
+def _measured(read: ReadScenes, name: str) -> dict[str, float | None]:
+    truth, p = read.answer[name] == 0, read.p[name][:, 0]
     return {"auroc": auroc(truth, p), "balanced_accuracy": balanced_accuracy(truth, p > 0.5),
             "looks": len(p)}

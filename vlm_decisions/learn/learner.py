@@ -1,7 +1,8 @@
 """Learning while it runs: fits the corrections of a question as they come, in its own thread.
 
-The thread works in short pieces, with pauses between them: one of low priority that holds the lock
-of Python makes the others wait all the same.
+The thread works in short pieces, while the engine has nothing to do: one of low priority that holds
+the lock of Python makes the others wait all the same. Where the engine is never idle it takes a
+small share of the time.
 
 What is adopted is handed to the runtime, which answers with it from the next group on, and kept as
 a file beside the corrections. It is in use as long as the corrections support it: one that is taken
@@ -22,14 +23,14 @@ from typing import Any
 
 import numpy as np
 
-from ..kinds import YesNo
+from ..kinds import kind_of
 from ..questions import Question, QuestionError
 from ..runtime import Runtime
 from ..runtime.learned import (
     Learned,
     LearnedError,
     read_learned,
-    shipped_logit,
+    shipped_logits,
     write_learned,
 )
 from ..views import ViewError, address
@@ -44,6 +45,9 @@ SHARE = 0.1
 
 PIECE_S = 0.0005
 """It rests after so much work, seconds."""
+
+GIVES_WAY_S = 0.05
+"""It waits so long at most for the engine to have nothing to do, before each piece, seconds."""
 
 MOST_SPANS = 100
 """The newest corrections of a question that are learned from."""
@@ -138,7 +142,7 @@ class Learner:
 
     def _run(self) -> None:
         _be_modest()
-        self._pause = Pace(self._share)
+        self._pause = Pace(self._share, lambda: self._runtime.wait_idle(GIVES_WAY_S))
         while True:
             with self._wake:
                 self._busy = None
@@ -162,22 +166,24 @@ class Learner:
             next((one for one in self._runtime.views() if one.name == view), None))
         if question is None or not question.is_of(view) or model is None:
             return
-        if question.kind != YesNo.name:
-            self._settle(key, None, f"a {question.kind} is not learned while it runs: its "
-                                    "corrections can be exported for `train heads`")
+        if not kind_of(question).exclusive:
+            self._settle(key, None, f"a question of kind {question.kind} is not learned while it "
+                                    "runs: its corrections can be exported for `train heads`")
             return
         in_use = any(one.key == key for one in self._runtime.learned())
         spans, others = self._spans(question, view, model)
-        fit = fit_spans(spans, head=question.tier != "vlm", kept=in_use, pause=self._pause)
+        fit = fit_spans(spans, question.options, head=question.tier != "vlm", kept=in_use,
+                        pause=self._pause)
         if fit.refusal:
             self._settle(key, None, fit.refusal + (
                 f"; {others} corrections are of another model" if others else ""))
             return
         self._settle(key, Learned(
-            question_id=question_id, view=view, text=question.text,
+            question_id=question_id, view=view, text=question.text, options=question.options,
             shipped=(question.scale, question.bias), scale=fit.scale, bias=fit.bias,
             weight=fit.weight, pooling=fit.pooling, fingerprint=model.fingerprint,
-            pixel_budget=model.pixel_budget, language=model.language, spans=fit.spans, yes=fit.yes,
+            pixel_budget=model.pixel_budget, language=model.language, spans=fit.spans,
+            counts=dict(zip(kind_of(question).answers(question), fit.counts, strict=True)),
             before=fit.before, after=fit.after), "")
 
     def _spans(self, question: Question, view: str, model: ModelId
@@ -233,16 +239,21 @@ class Learner:
 
 
 class Pace:
-    """Makes the calling thread work no more than a share of its time."""
+    """Makes the calling thread work no more than a share of its time, and give way to others.
 
-    def __init__(self, share: float) -> None:
-        self._rest, self._worked_s = 1.0 / share - 1.0, time.thread_time()
+    `give_way`: waits until those have nothing to do, or for a while.
+    """
+
+    def __init__(self, share: float, give_way: Callable[[], object]) -> None:
+        self._rest, self._give_way = 1.0 / share - 1.0, give_way
+        self._worked_s = time.thread_time()
 
     def __call__(self) -> None:
         """Rest, if there was a piece of work since it last did."""
         worked_s = time.thread_time() - self._worked_s
         if worked_s >= PIECE_S:
             time.sleep(self._rest * worked_s)
+            self._give_way()
             self._worked_s = time.thread_time()
 
 
@@ -251,10 +262,11 @@ def span_of(corrector: Corrector, question: Question, correction: Correction) ->
     looks = corrector.store.looks(correction.id)
     some = np.unique(np.linspace(0, len(looks.depth) - 1, LOOKS).round().astype(int))
     try:
-        z = np.array([shipped_logit(question, looks.logits[i], looks.depth[i]) for i in some])
+        z = np.array([shipped_logits(question, looks.logits[i], looks.depth[i]) for i in some])
+        answer = kind_of(question).answers(question).index(correction.answer)
         return LabelledSpan(
-            correction.answer == "yes", correction.t_start_ns, correction.t_end_ns, z,
-            looks.mean[some], looks.max[some], looks.colours[some], correction.looks)
+            answer, correction.t_start_ns, correction.t_end_ns, z, looks.mean[some],
+            looks.max[some], looks.colours[some], correction.looks)
     except (IndexError, TypeError, ValueError) as error:
         raise CorrectionError(f"{correction}: {error}") from error
 

@@ -1,18 +1,20 @@
-"""Fit a yes/no question to labelled spans of one camera, and say whether that is better.
+"""Fit a question to labelled spans of one camera, and say whether that is better.
 
 Three ways are tried, from the least change to the most:
 
-- `calibration`: a scale and a bias of the logit that the question is answered with now;
-- `correction`: these, and weights on the pooled features, added to that logit;
-- `head`: weights on the pooled features alone, or on the colours of the picture alone: the vision
-  encoder has no place for all that there is, and a camera that does not move needs none. Tried only
-  where the present answer tells nothing, or is not known.
+- `calibration`: a scale of the logits that the question is answered with now, and a bias of each;
+- `correction`: these, and weights on the pooled features, or on the colours of the picture, added
+  to the logits: the vision encoder has no place for all that there is, and a camera that does not
+  move needs none;
+- `head`: such weights alone. Tried only of yes/no, where the present answer tells nothing, or is
+  not known.
 
-Each is a logistic regression with an L2 penalty on the distance from the present answer (of a head:
-from nothing), which is one with a Gaussian prior. The looks of a span share its weight, which grows
-with the root of their number: what lasts is seen more often. Where the present answer does not
-count, both sides weigh the same: how often somebody corrects an answer says nothing about how often
-it is so.
+Yes/no has one logit, a choice or score one for each option; an option that hardly any span shows
+keeps its own. Each way is a logistic regression with an L2 penalty on the distance from the present
+answer (of a head: from nothing), which is one with a Gaussian prior. The looks of a span share its
+weight, which grows with the root of their number: what lasts is seen more often. Where the present
+answer does not count, both sides weigh the same: how often somebody corrects an answer says nothing
+about how often it is so.
 
 The way and its penalty are chosen by cross-validation over spans; spans that follow each other
 closely and say the same are one. A fit is adopted only where on the held-out spans more are right
@@ -30,12 +32,16 @@ from functools import cached_property
 
 import numpy as np
 
+from ..files.listing import listed
 from ..frames import NS
 from ..runtime.heads import COLOURS
 from ..runtime.learned import HeldOut, pooled
 
-#: Fewest spans that say yes, and that say no.
+#: Fewest spans of each of two answers.
 LEAST_A_SIDE = 4
+
+#: Fewest spans of an option for its logit to change by itself.
+LEAST_OF_OPTION = 2
 
 #: Spans closer than this, that say the same, are one, seconds.
 APART_S = 1.0
@@ -61,8 +67,8 @@ FOLDS = 8
 #: Looks used of a span, evenly spread; fewer where there are many spans.
 LOOKS, ALL_LOOKS = 6, 200
 
-#: Directions of the features that are fitted, those with most variance.
-DIRECTIONS = 40
+#: Directions of the features that are fitted, those with most variance; for each of many logits.
+DIRECTIONS, DIRECTIONS_OF_MANY = 40, 12
 
 #: The logit is made so small that its root mean square is this: a very sure answer that is wrong
 #: can be changed, too. No answer changes by it.
@@ -76,8 +82,8 @@ CALIBRATION = 0.15
 WEIGHTS = (0.03, 0.1, 0.3, 1.0)
 BIAS_OF_HEAD = 0.01
 
-HEADS = ("mean_max", COLOURS)
-"""What heads are tried on."""
+POOLINGS = ("mean_max", COLOURS)
+"""What weights are tried on."""
 
 _NEWTON, _NEAR = 40, 1e-4
 
@@ -92,12 +98,14 @@ def no_pause() -> None:
 class LabelledSpan:
     """A span of time for which the right answer is known, and its N looks.
 
-    `z`: logits of yes as answered without learning, float (N,), NaN where they are not known.
-    `mean`, `max`: pooled features, float (N, D); `colours`: float (N, C), C may be 0. Times in
-    nanoseconds. `seen`: looks that lie in it, of which these were kept; 0: these are all.
+    `answer`: its number, of yes/no 0 for yes and 1 for no, else that of the option. `z`: logits as
+    answered without learning, float (N, K), NaN where they are not known: K is 1, that of yes, or
+    the number of options. `mean`, `max`: pooled features, float (N, D); `colours`: float (N, C), C
+    may be 0. Times in nanoseconds. `seen`: looks that lie in it, of which these were kept; 0: these
+    are all.
     """
 
-    yes: bool
+    answer: int
     start_ns: int
     end_ns: int
     z: np.ndarray
@@ -116,19 +124,23 @@ class LabelledSpan:
 class SpanFit:
     """What a fit comes to: see Learned for scale, bias, weight and pooling.
 
-    `spans`: that count, `yes` of them say yes. `before`, `after`: on held-out spans. `refusal`: why
-    it is not adopted, empty where it is.
+    `counts`: spans of each answer. `before`, `after`: on held-out spans. `refusal`: why it is not
+    adopted, empty where it is; the rest is then as nothing learned.
     """
 
     refusal: str
-    spans: int
-    yes: int
+    counts: tuple[int, ...]
     before: HeldOut | None = None
     after: HeldOut | None = None
     scale: float = 1.0
-    bias: float = 0.0
-    weight: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
+    bias: tuple[float, ...] = (0.0,)
+    weight: np.ndarray = field(default_factory=lambda: np.zeros((1, 0), np.float32))
     pooling: str = ""
+
+    @property
+    def spans(self) -> int:
+        """Return from how many spans."""
+        return sum(self.counts)
 
 
 @dataclass(frozen=True)
@@ -140,48 +152,61 @@ class Recipe:
     pooling: str = ""
 
 
-CHANGES = (Recipe(True), *(Recipe(True, one, "mean_max") for one in reversed(WEIGHTS)))
-HEAD_WAYS = tuple(Recipe(False, one, pooling) for pooling in HEADS for one in reversed(WEIGHTS))
+CHANGES = (Recipe(True), *(Recipe(True, one, pooling)
+                           for pooling in POOLINGS for one in reversed(WEIGHTS)))
+HEAD_WAYS = tuple(Recipe(False, one, pooling) for pooling in POOLINGS for one in reversed(WEIGHTS))
 
 
-def fit_spans(spans: Sequence[LabelledSpan], *, head: bool = True, kept: bool = False,
-              pause: Pause = no_pause) -> SpanFit:
+def fit_spans(spans: Sequence[LabelledSpan], options: Sequence[str] = (), *, head: bool = True,
+              kept: bool = False, pause: Pause = no_pause) -> SpanFit:
     """Fit labelled spans and judge the fit on held-out ones.
 
     Args:
         spans: of one question at one view, any order.
-        head: a head may be learned; it asks the language model no more.
+        options: of the question; none for yes/no.
+        head: a head may be learned of yes/no; it asks the language model no more.
         kept: what was fitted to most of them is in use: it is kept as long as it is better at all.
         pause: called between pieces of work of a few milliseconds.
     """
     spans = together(spans)
-    answer = np.array([span.yes for span in spans], bool)
-    count, yes = len(spans), int(answer.sum())
-    if min(yes, count - yes) < LEAST_A_SIDE:
-        return SpanFit(f"{yes} spans say yes and {count - yes} no, and {LEAST_A_SIDE} of each are "
-                       "needed", count, yes)
+    answer = np.array([span.answer for span in spans], int)
+    counts = np.bincount(answer, minlength=len(options) or 2)
+    empty = SpanFit("", tuple(counts.tolist()))
+    if np.sort(counts)[-2] < LEAST_A_SIDE:
+        return replace(empty, refusal=_too_few(counts, options))
     if any(np.isinf(one.z).any() or not np.isfinite([one.mean, one.max]).all()
            or not np.isfinite(one.colours).all() for one in spans):
-        return SpanFit("the model's logits or features are not finite", count, yes)
+        return replace(empty, refusal="the model's logits or features are not finite")
     looks = LooksOfSpans.of(spans, pause)
     known = looks.known
     if known.sum() < 2 * LEAST_A_SIDE:
-        return SpanFit("too few spans with an answer of the model itself: undo what was learned, "
-                       "and correct again", count, yes)
+        return replace(empty, refusal="too few spans with an answer of the model itself: undo what "
+                                      "was learned, and correct again")
+    head = head and not options
     if not (head or known.all()):
-        return SpanFit("the language model was not asked in all of these spans", count, yes)
+        return replace(empty, refusal="the language model was not asked in all of these spans")
     parts = list(folds(answer, FOLDS))
     found = _choose(looks, parts, CHANGES, pause) if known.all() else None
-    if head and (found is None or constant(yes / count) - found.first <= MARGIN_OVER_CONSTANT):
+    if head and (found is None
+                 or constant(counts) - found.first <= MARGIN_OVER_CONSTANT):
         found = _choose(looks, parts, HEAD_WAYS, pause)
     before = looks.judged(np.nan_to_num(looks.z))
-    fit = SpanFit("", count, yes, before.mean(known), found.held.mean())
+    fit = replace(empty, before=before.mean(known), after=found.held.mean())
     if refusal := _refusal(before, found.held, known, fit, kept):
         return replace(fit, refusal=refusal)
-    scale, bias, weight = looks.plain(_fit(looks, np.arange(count), found.way, pause), found.way)
+    design = looks.design(found.way)
+    scale, bias, weight = looks.plain(_fit(looks, design, np.arange(len(spans)), pause), found.way)
     if found.way.present and scale <= 0:
-        return replace(fit, refusal="yes would be less likely the more the model says so")
+        return replace(fit, refusal="an answer would be less likely the more the model says so")
     return replace(fit, scale=scale, bias=bias, weight=weight, pooling=found.way.pooling)
+
+
+def _too_few(counts: np.ndarray, options: Sequence[str]) -> str:
+    if not options:
+        return (f"{counts[0]} spans say yes and {counts[1]} no, and {LEAST_A_SIDE} of each are "
+                "needed")
+    there = listed(f"{name}: {count}" for name, count in zip(options, counts, strict=True))
+    return f"{LEAST_A_SIDE} spans of each of two answers are needed at least, and there are {there}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,8 +240,7 @@ def _refusal(before: Judged, after: Judged, known: np.ndarray, fit: SpanFit, kep
     shares = f"{100 * fit.before.accuracy:.0f}% now, {100 * after.right[known].mean():.0f}% then"
     gained = (before.losses - after.losses)[known]
     more = (after.right - before.right)[known]
-    yes = fit.yes / fit.spans
-    if constant(yes) - fit.after.log_loss <= (0.0 if kept else MARGIN_OVER_CONSTANT):
+    if constant(fit.counts) - fit.after.log_loss <= (0.0 if kept else MARGIN_OVER_CONSTANT):
         return f"it would be no better than one answer for all on held-out spans ({numbers})"
     if gained.mean() <= 0:
         return f"it would be no better than now on held-out spans ({numbers})"
@@ -225,16 +249,17 @@ def _refusal(before: Judged, after: Judged, known: np.ndarray, fit: SpanFit, kep
     if kept:
         return ""
     right, of = fit.after.accuracy * fit.spans, fit.spans
-    if by_guessing(right, of, max(yes, 1 - yes)) > GUESSING:
+    if by_guessing(right, of, max(fit.counts) / of) > GUESSING:
         return f"{right:.0f} of {of} held-out spans right may be by chance ({numbers})"
     if any(one.mean() <= ERRORS * one.std(ddof=1) / math.sqrt(len(one)) for one in (gained, more)):
         return f"it may be better than now by chance only ({numbers}; right {shares})"
     return ""
 
 
-def constant(yes: float) -> float:
-    """Return the log loss of an answer that is the same for all spans, of which a share is yes."""
-    return -yes * math.log(yes) - (1 - yes) * math.log(1 - yes)
+def constant(counts: Sequence[int] | np.ndarray) -> float:
+    """Return the log loss of probabilities that are the same for all spans, so many an answer."""
+    share = np.asarray(counts, float) / np.sum(counts)
+    return float(-sum(one * math.log(one) for one in share if one))
 
 
 def by_guessing(right: float, of: int, share: float = 0.5) -> float:
@@ -248,7 +273,7 @@ def together(spans: Sequence[LabelledSpan]) -> list[LabelledSpan]:
     joined: list[LabelledSpan] = []
     for span in sorted(spans, key=lambda one: (one.start_ns, one.end_ns)):
         last = joined[-1] if joined else None
-        if last and last.yes == span.yes and span.start_ns - last.end_ns < APART_S * NS:
+        if last and last.answer == span.answer and span.start_ns - last.end_ns < APART_S * NS:
             both = {name: np.concatenate([getattr(last, name), getattr(span, name)])
                     for name in ("z", "mean", "max", COLOURS)}
             joined[-1] = replace(last, end_ns=max(last.end_ns, span.end_ns),
@@ -259,10 +284,10 @@ def together(spans: Sequence[LabelledSpan]) -> list[LabelledSpan]:
 
 
 def folds(answer: np.ndarray, most: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield (in, out) indices of spans, as many folds as leave both answers in and out of each."""
+    """Yield (in, out) indices of spans, as many folds as leave two answers in and out of each."""
     rng = np.random.default_rng(0)
-    sides = [rng.permutation(np.flatnonzero(answer == side)) for side in (True, False)]
-    count = min(most, *map(len, sides))
+    sides = [rng.permutation(np.flatnonzero(answer == side)) for side in np.unique(answer)]
+    count = min(most, sorted(map(len, sides))[-2])
     if count < 2:
         return
     for k in range(count):
@@ -271,21 +296,37 @@ def folds(answer: np.ndarray, most: int) -> Iterator[tuple[np.ndarray, np.ndarra
 
 
 @dataclass(frozen=True, eq=False)
+class Design:
+    """What a fit is linear in: logits = offset + columns @ w, with a penalty on each of w.
+
+    offset: (L, K); columns: (L, K, M); penalty: (M,). `even`: all answers weigh the same.
+    """
+
+    offset: np.ndarray
+    columns: np.ndarray
+    penalty: np.ndarray
+    even: bool
+
+
+@dataclass(frozen=True, eq=False)
 class LooksOfSpans:
     """The looks of all spans, L of S spans, ready to be fitted.
 
-    `span`: of each look; `yes`: its side; `share`: of its span, `weight`: in a fit, (L,). `z`:
-    (L,). `known`: whether the looks of a span have one, (S,). `x`: standardised features by
-    pooling, turned into the directions with most variance, (L, P); `back`: what turns weights on x
-    into those on the features, and the feature's mean.
+    `span`: of each look; `right`: which of the K logits is that of the right answer, float (L, K),
+    none for no; `share`: of its span, `weight`: in a fit, (L,). `z`: (L, K), of many their mean
+    taken off. `known`: whether the looks of a span have one, (S,). `moves`: logits that may change
+    by themselves, (K,). `x`: standardised features by pooling, turned into the directions with most
+    variance, (L, P); `back`: what turns weights on x into those on the features, and the feature's
+    mean.
     """
 
     span: np.ndarray
-    yes: np.ndarray
+    right: np.ndarray
     share: np.ndarray
     weight: np.ndarray
     z: np.ndarray
     known: np.ndarray
+    moves: np.ndarray
     x: dict[str, np.ndarray]
     back: dict[str, tuple[np.ndarray, np.ndarray]]
 
@@ -295,59 +336,80 @@ class LooksOfSpans:
         most = max(1, min(LOOKS, ALL_LOOKS // len(spans)))
         chosen = [np.unique(np.linspace(0, len(one.z) - 1, most).round().astype(int))
                   for one in spans]
-        counts = np.array([len(one) for one in chosen])
-        span = np.repeat(np.arange(len(spans)), counts)
+        numbers = np.array([len(one) for one in chosen])
+        span = np.repeat(np.arange(len(spans)), numbers)
         z, mean, peak, colours = (np.concatenate([getattr(one, name)[at] for one, at in zip(
             spans, chosen, strict=True)]).astype(float) for name in ("z", "mean", "max", COLOURS))
         x, back = {}, {}
-        for pooling in HEADS:
+        for pooling in POOLINGS:
             pause()
             features = pooled(pooling, mean, peak, colours).astype(float)
-            x[pooling], back[pooling] = _turned(features)
-        share, roots = 1.0 / counts[span], np.sqrt([one.count for one in spans])
-        return cls(span, np.array([one.yes for one in spans])[span], share,
-                   share * (roots / roots.mean())[span], z, np.isfinite(np.bincount(span, z)), x,
-                   back)
+            most = DIRECTIONS if z.shape[1] == 1 else DIRECTIONS_OF_MANY
+            x[pooling], back[pooling] = _turned(features, most)
+        share, roots = 1.0 / numbers[span], np.sqrt([one.count for one in spans])
+        answer = np.array([one.answer for one in spans])
+        right = np.arange(z.shape[1]) == answer[span, None]
+        moves = np.ones(1, bool)
+        if z.shape[1] > 1:
+            z = z - z.mean(axis=1, keepdims=True)
+            moves = np.bincount(answer, minlength=z.shape[1]) >= LEAST_OF_OPTION
+        return cls(span, right.astype(float), share, share * (roots / roots.mean())[span], z,
+                   np.isfinite(np.bincount(span, z.sum(axis=1))), moves, x, back)
 
     @cached_property
     def temper(self) -> float:
         """What the present logits are multiplied with beforehand: no answer changes by it."""
         return min(1.0, USUAL_LOGIT / max(1e-9, math.sqrt(np.square(self.z).mean())))
 
-    def columns(self, way: Recipe) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return offset (L,), columns (L, P) and their penalties (P,); the last one is 1."""
+    def design(self, way: Recipe) -> Design:
+        """Return what a way is linear in: scale, weights of each logit, bias of each, as wanted."""
+        own = np.diag(self.moves.astype(float))  # (K, K)
+        offset = self.temper * self.z if way.present else np.zeros(self.z.shape)
         parts, penalties = [], []
-        offset = np.zeros(len(self.span))
         if way.present:
-            offset = self.temper * self.z
-            parts.append(offset[:, None] / USUAL_LOGIT)
+            parts.append(offset[..., None] / USUAL_LOGIT)
             penalties.append([CALIBRATION])
         if way.weights is not None:
-            parts.append(self.x[way.pooling])
-            penalties.append([way.weights] * self.x[way.pooling].shape[1])
-        parts.append(np.ones((len(self.span), 1)))
-        penalties.append([CALIBRATION if way.present else BIAS_OF_HEAD])
-        return offset, np.concatenate(parts, axis=1), np.concatenate(penalties)
+            x = self.x[way.pooling]
+            parts.append((own[None, :, :, None] * x[:, None, None]).reshape(*self.z.shape, -1))
+            penalties.append([way.weights] * parts[-1].shape[2])
+        parts.append(np.broadcast_to(own, (len(self.z), *own.shape)))
+        penalties.append([CALIBRATION if way.present else BIAS_OF_HEAD] * len(own))
+        return Design(offset, np.concatenate(parts, axis=2), np.concatenate(penalties),
+                      not way.present)
 
-    def judged(self, logit: np.ndarray) -> Judged:
+    def judged(self, logits: np.ndarray) -> Judged:
         """Return log loss and share right of the spans, each the mean over its looks."""
-        signed = np.where(self.yes, logit, -logit)
-        losses = np.minimum(np.logaddexp(0, -signed), MOST_LOSS)
+        losses = np.minimum(_losses(logits, self.right), MOST_LOSS)
+        said = logits > 0 if logits.shape[1] == 1 else logits == logits.max(axis=1, keepdims=True)
+        right = (said == (self.right > 0)).all(axis=1)
         return Judged(np.bincount(self.span, losses * self.share),
-                      np.bincount(self.span, (signed > 0) * self.share))
+                      np.bincount(self.span, right * self.share))
 
-    def plain(self, w: np.ndarray, way: Recipe) -> tuple[float, float, np.ndarray]:
+    def plain(self, w: np.ndarray, way: Recipe) -> tuple[float, tuple[float, ...], np.ndarray]:
         """Return scale, bias and weight on z and features as they are, of a fit's weights."""
+        count = self.z.shape[1]
         scale = self.temper * (1 + float(w[0]) / USUAL_LOGIT) if way.present else 0.0
+        bias = w[-count:]
         if way.weights is None:
-            return scale, float(w[-1]), np.zeros(0, np.float32)
+            return scale, tuple(bias.tolist()), np.zeros((count, 0), np.float32)
         turn, middle = self.back[way.pooling]
-        weight = turn @ w[int(way.present):-1]
-        return scale, float(w[-1]) - float(middle @ weight), weight.astype(np.float32)
+        weight = w[int(way.present):-count].reshape(count, -1) @ turn.T
+        return scale, tuple((bias - weight @ middle).tolist()), weight.astype(np.float32)
 
 
-def _turned(features: np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
-    """Return standardised features (L, D) in DIRECTIONS at most, and the way back.
+def _losses(logits: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Return the log loss of each look (L,), of logits and which is right (L, K); see LooksOfSpans.
+
+    One logit is that of yes, beside a 0 for no.
+    """
+    top = (np.logaddexp(0, logits[:, 0]) if logits.shape[1] == 1
+           else np.logaddexp.reduce(logits, axis=1))
+    return top - (logits * right).sum(axis=1)
+
+
+def _turned(features: np.ndarray, most: int) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
+    """Return standardised features (L, D) in so many directions at most, and the way back.
 
     They are divided by the root of D, so that a penalty means the same for all widths.
     """
@@ -355,7 +417,7 @@ def _turned(features: np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, np.ndar
     gain = np.where(spread > 1e-9, 1.0 / np.maximum(spread, 1e-9), 0.0) / np.sqrt(len(spread))
     rows = (features - middle) * gain
     values, turn = np.linalg.eigh(rows @ rows.T)  # of the looks: there are fewer of them
-    kept = [k for k in range(len(values))[::-1][:DIRECTIONS] if values[k] > 1e-9 * values[-1]]
+    kept = [k for k in range(len(values))[::-1][:most] if values[k] > 1e-9 * values[-1]]
     turn = (turn[:, kept].T @ rows) / np.sqrt(values[kept])[:, None]
     return rows @ turn.T, (gain[:, None] * turn.T, middle)
 
@@ -366,12 +428,12 @@ def _choose(looks: LooksOfSpans, parts: Sequence[tuple[np.ndarray, np.ndarray]],
     best: tuple[float, Recipe, Judged] | None = None
     first = 0.0
     for way in ways:
-        logit = np.empty(len(looks.span))
+        design, logits = looks.design(way), np.empty(looks.z.shape)
         for into, out in parts:
             own = np.isin(looks.span, out)
-            offset, columns, _ = looks.columns(way)
-            logit[own] = offset[own] + columns[own] @ _fit(looks, into, way, pause)
-        held = looks.judged(logit)
+            w = _fit(looks, design, into, pause)
+            logits[own] = design.offset[own] + design.columns[own] @ w
+        held = looks.judged(logits)
         loss = float(held.losses.mean())
         if best is None:
             first = loss
@@ -381,35 +443,38 @@ def _choose(looks: LooksOfSpans, parts: Sequence[tuple[np.ndarray, np.ndarray]],
     return Chosen(best[1], best[2], first)
 
 
-def _fit(looks: LooksOfSpans, into: np.ndarray, way: Recipe, pause: Pause) -> np.ndarray:
-    """Return the weights on `columns` with the least log loss and penalty, by Newton's method."""
-    offset, columns, penalty = looks.columns(way)
+def _fit(looks: LooksOfSpans, design: Design, into: np.ndarray, pause: Pause) -> np.ndarray:
+    """Return the weights on the columns with the least log loss and penalty, by Newton's method."""
     own = np.isin(looks.span, into)
-    x, offset, sign = columns[own], offset[own], np.where(looks.yes[own], 1.0, -1.0)
-    weight = looks.weight[own]
-    if not way.present:
-        for side in (1.0, -1.0):
-            weight[sign == side] *= len(into) / (2 * weight[sign == side].sum())
+    x, offset, right, weight = (one[own] for one in (
+        design.columns, design.offset, looks.right, looks.weight))
+    penalty, flat = design.penalty, x.reshape(-1, x.shape[2])
+    if design.even:
+        for side in (0.0, 1.0):
+            weight[right[:, 0] == side] *= len(into) / (2 * weight[right[:, 0] == side].sum())
 
-    def loss_at(at: np.ndarray) -> tuple[float, np.ndarray]:
-        signed = sign * (offset + x @ at)
-        return float(weight @ np.logaddexp(0, -signed) + (penalty * at * at).sum() / 2), signed
+    def loss_at(at: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+        logits = offset + x @ at
+        losses = _losses(logits, right)
+        return float(weight @ losses + (penalty * at * at).sum() / 2), logits, losses
 
-    w = np.zeros(x.shape[1])
-    loss, signed = loss_at(w)
+    w = np.zeros(x.shape[2])
+    loss, logits, losses = loss_at(w)
     for _ in range(_NEWTON):
         pause()
-        p = 0.5 * (1 - np.tanh(signed / 2))  # of the wrong side
-        slope = -(weight * sign * p) @ x + penalty * w
-        curve = (x * (weight * p * (1 - p))[:, None]).T @ x
+        p = np.exp(logits - (losses + (logits * right).sum(axis=1))[:, None])
+        slope = penalty * w - ((right - p) * weight[:, None]).reshape(-1) @ flat
+        mean = (p[..., None] * x).sum(axis=1)
+        curve = (flat * (p * weight[:, None]).reshape(-1, 1)).T @ flat
+        curve -= (mean * weight[:, None]).T @ mean
         curve[np.diag_indices(len(w))] += penalty
         step, size = np.linalg.solve(curve, slope), 1.0
         while True:  # a full step may go too far where the present answer is sure and wrong
-            new, signed_new = loss_at(w - size * step)
+            new, *rest = loss_at(w - size * step)
             if new <= loss or size < 1e-6:
                 break
             size /= 2
-        gained, w, loss, signed = loss - new, w - size * step, new, signed_new
+        gained, w, loss, (logits, losses) = loss - new, w - size * step, new, rest
         if gained < _NEAR:
             break
     return w

@@ -1,9 +1,10 @@
 """What was learned of a question at one view, from spans that a person labelled there.
 
-It changes the logit of yes: `scale * z + weight . x + bias`, where z is the logit that the question
-would be answered with otherwise (see `shipped_logit`) and x are features of the newest group, or
-colours of its newest frame (see Head). With a scale of 0 z is not needed: it is a head, and answers
-at Tier 1.
+It changes the logits: `scale * z + weight . x + bias`, where z are the logits that the question
+would be answered with otherwise (see `shipped_logits`) and x are features of the newest group, or
+colours of its newest frame (see Head). Of yes/no there is one, that of yes; of a choice or score
+one for each option. With a scale of 0 z is not needed: it is a head, of yes/no, and answers at
+Tier 1.
 """
 
 from __future__ import annotations
@@ -12,21 +13,22 @@ import json
 import math
 import os
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from ..files.atomic import replacing
-from ..kinds import YesNo
+from ..files.listing import listed
+from ..kinds import kind_of
 from ..questions import Question
 from .heads import COLOURS, Head, Pooled
 
 #: Ends the model's name where an answer rests on what was learned.
 LEARNED = "+learned"
 
-FORMAT = 1
+FORMAT = 2
 
 
 class LearnedError(ValueError):
@@ -43,43 +45,48 @@ class HeldOut:
 
 @dataclass(frozen=True, eq=False)
 class Learned:
-    """What was learned of one yes/no question at one view. Raises LearnedError.
+    """What was learned of one question at one view, of K logits. Raises LearnedError.
 
-    `text`, `shipped`: of the question, and its scale and bias, that it was learned beside. `scale`,
-    `bias`, `weight`, `pooling`: see the module; weight is float32 (D,) for `mean`, (2D,) for
-    `mean_max`, (C,) for `colours`, empty for none. `fingerprint`, `pixel_budget`, `language`: of
-    the model. `spans`: from how many, of which `yes` say yes. `before`, `after`: on held-out spans,
-    without it and with it.
+    `text`, `options`, `shipped`: of the question, the latter its scale and bias, that it was
+    learned beside. `scale`, `bias` (K), `weight`, `pooling`: see the module; weight is float32
+    (K, D) for `mean`, (K, 2D) for `mean_max`, (K, C) for `colours`, (K, 0) for none. `fingerprint`,
+    `pixel_budget`, `language`: of the model. `spans`: from how many, `counts`: by answer. `before`,
+    `after`: on held-out spans, without it and with it.
     """
 
     question_id: str
     view: str
     text: str
+    options: tuple[str, ...]
     shipped: tuple[float, float]
     scale: float
-    bias: float
+    bias: tuple[float, ...]
     weight: np.ndarray
     pooling: str
     fingerprint: str
     pixel_budget: int
     language: str
     spans: int
-    yes: int
+    counts: Mapping[str, int]
     before: HeldOut
     after: HeldOut
 
     def __post_init__(self) -> None:
         """Check all parts, so that answering cannot fail on them."""
-        weight = self.weight
-        if weight.ndim != 1 or weight.dtype != np.float32 or not np.isfinite(weight).all():
-            raise LearnedError("its weight must be finite float32 (D,)")
+        weight, count = self.weight, len(self.options) or 1
+        if (weight.ndim != 2 or len(weight) != count or weight.dtype != np.float32
+                or not np.isfinite(weight).all()):
+            raise LearnedError(f"its weight must be finite float32 ({count}, D)")
         if self.pooling not in (("mean", "mean_max", COLOURS) if weight.size else ("",)):
             raise LearnedError(f"pooling {self.pooling!r} does not go with {weight.size} weights")
-        if not (math.isfinite(self.scale) and math.isfinite(self.bias) and self.scale >= 0):
+        if not (math.isfinite(self.scale) and self.scale >= 0 and len(self.bias) == count
+                and all(map(math.isfinite, self.bias))):
             raise LearnedError(f"scale {self.scale:g} must be finite and 0 or more, bias "
-                               f"{self.bias:g} finite")
+                               f"{self.bias} {count} finite")
         if not self.scale and not weight.size:
             raise LearnedError("neither the answer nor the picture counts: scale 0, no weight")
+        if not self.scale and self.options:
+            raise LearnedError("a head answers yes or no only: scale 0, and there are options")
 
     @property
     def key(self) -> tuple[str, str]:
@@ -105,12 +112,13 @@ class Learned:
     def summary(self) -> dict[str, Any]:
         """Return plain values for JSON."""
         return {"question": self.question_id, "view": self.view, "what": self.what,
-                "spans": self.spans, "yes": self.yes, "before": asdict(self.before),
+                "spans": self.spans, "counts": dict(self.counts), "before": asdict(self.before),
                 "after": asdict(self.after), "words": str(self)}
 
     def is_of(self, question: Question) -> bool:
         """Tell whether it was learned of what the question asks now."""
-        return (question.kind == YesNo.name and question.text == self.text
+        return (kind_of(question).exclusive and question.text == self.text
+                and question.options == self.options
                 and (question.scale, question.bias) == self.shipped
                 and not (self.is_head and question.tier == "vlm"))
 
@@ -126,28 +134,31 @@ class Learned:
                                f"{pixel_budget}")
         if not self.is_of(question):
             raise LearnedError(
-                f"{where} is of '{self.text}' with scale, bias {self.shipped}, which is now "
-                f"'{question.text}' (kind {question.kind}, tier {question.tier}) with "
-                f"{(question.scale, question.bias)}")
+                f"{where} is of {_asked(self.text, self.options)} with scale, bias {self.shipped}, "
+                f"which is now {_asked(question.text, question.options)} (kind {question.kind}, "
+                f"tier {question.tier}) with {(question.scale, question.bias)}")
 
-    def logit(self, z: float | np.ndarray, mean: np.ndarray, peak: np.ndarray,
-              colours: np.ndarray | None = None) -> Any:
-        """Return the logit of yes, for z () or (N,) and features (D,) or (N, D).
+    def logits(self, z: np.ndarray, mean: np.ndarray, peak: np.ndarray,
+               colours: np.ndarray | None = None) -> np.ndarray:
+        """Return the logits (..., K), for z (..., K) and features (..., D).
 
         Raises LearnedError on features of another width.
         """
-        logit = self.bias if self.is_head else self.scale * z + self.bias
+        logits = np.array(self.bias) if self.is_head else self.scale * z + self.bias
         if not self.weight.size:
-            return logit
+            return logits
         x = pooled(self.pooling, mean, peak, colours)
-        if x.shape[-1] != self.weight.size:
-            raise LearnedError(f"what was learned of '{self.question_id}' reads {self.weight.size} "
-                               f"numbers, got {x.shape[-1]}")
-        return logit + x @ self.weight
+        if x.shape[-1] != self.weight.shape[1]:
+            raise LearnedError(f"what was learned of '{self.question_id}' reads "
+                               f"{self.weight.shape[1]} numbers, got {x.shape[-1]}")
+        return logits + x @ self.weight.T
 
-    def logit_of(self, z: float, group: Pooled) -> float:
-        """Return the logit of yes at a group."""
-        return float(self.logit(z, group.mean, group.max, getattr(group, COLOURS, None)))
+    def probabilities(self, question: Question, z: Sequence[float], group: Pooled
+                      ) -> tuple[float, ...]:
+        """Return the probabilities at a group, as the question's kind has them."""
+        logits = self.logits(np.array(z), group.mean, group.max, getattr(group, COLOURS, None))
+        yes = [0.0] if not self.options else []
+        return kind_of(question).probabilities([*logits.tolist(), *yes])
 
     def as_head(self) -> Head:
         """Return the head that it is. Raises LearnedError where it is none."""
@@ -155,9 +166,14 @@ class Learned:
             raise LearnedError(f"a {self.what} is no head: it changes another answer")
         return Head(
             name=self.question_id, question=self.question_id, pooling=self.pooling,
-            weight=self.weight, bias=self.bias, temperature=1.0, fingerprint=self.fingerprint,
+            weight=self.weight[0], bias=self.bias[0], temperature=1.0,
+            fingerprint=self.fingerprint,
             pixel_budget=self.pixel_budget, trained_on=f"{self.spans} spans of one camera",
             metrics={**asdict(self.after), "spans": self.spans})
+
+
+def _asked(text: str, options: Sequence[str]) -> str:
+    return f"'{text}' of {listed(options)}" if options else f"'{text}'"
 
 
 def pooled(pooling: str, mean: np.ndarray, peak: np.ndarray, colours: np.ndarray | None
@@ -171,15 +187,18 @@ def pooled(pooling: str, mean: np.ndarray, peak: np.ndarray, colours: np.ndarray
     return np.concatenate([mean, np.asarray(peak, np.float32)], axis=-1)
 
 
-def shipped_logit(question: Question, logits: Sequence[float], depth: int) -> float:
-    """Return the logit of yes that a look's logits (2,) are answered with, without learning.
+def shipped_logits(question: Question, logits: Sequence[float], depth: int) -> np.ndarray:
+    """Return the logits (K,) that a look's logits are answered with, without learning.
 
+    Of yes/no that is one, of yes, made of two; else one for each option.
     depth: language-model layers used. A head (0) and an early exit have a calibration of their own.
     """
-    difference = float(logits[0]) - float(logits[1])
+    z = np.asarray(logits, float)
+    if not question.options:
+        z = z[:1] - z[1:2]
     if not depth or (question.early is not None and depth == question.early.depth):
-        return difference
-    return question.scale * difference + question.bias
+        return z
+    return question.scale * z + (0.0 if question.options else question.bias)
 
 
 def write_learned(path: str | os.PathLike, learned: Learned) -> None:
@@ -201,6 +220,9 @@ def read_learned(path: str | os.PathLike) -> Learned:
         for name in ("before", "after"):
             header[name] = HeldOut(**{key: float(value) for key, value in header[name].items()})
         header["shipped"] = tuple(map(float, header["shipped"]))
+        header["bias"] = tuple(map(float, header["bias"]))
+        header["options"] = tuple(map(str, header["options"]))
+        header["counts"] = {str(name): int(count) for name, count in header["counts"].items()}
         for name, kind in _TYPES.items():
             if not isinstance(header[name], kind) or isinstance(header[name], bool):
                 raise LearnedError(f"{name} must be {kind}, not {header[name]!r}")
@@ -212,5 +234,4 @@ def read_learned(path: str | os.PathLike) -> Learned:
 
 _TYPES: dict[str, Any] = {
     "question_id": str, "view": str, "text": str, "pooling": str, "fingerprint": str,
-    "language": str, "pixel_budget": int, "spans": int, "yes": int, "scale": float | int,
-    "bias": float | int}
+    "language": str, "pixel_budget": int, "spans": int, "scale": float | int}

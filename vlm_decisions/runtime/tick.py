@@ -21,7 +21,7 @@ from .costs import AskingCosts, Cost
 from .engine_protocol import EngineLike, ReadoutLike, TimedGroup
 from .evidence import Evidence, Result
 from .heads import COLOURS, Coloured, Head, HeadError, Pooled, colours_of
-from .learned import LEARNED, Learned, LearnedError, shipped_logit
+from .learned import LEARNED, Learned, LearnedError, shipped_logits
 from .settings import RuntimeSettings
 from .smoothing import checked, probabilities_of
 from .standing_answers import REUSE, StandingAnswers, cosine_distance
@@ -397,14 +397,15 @@ class Processor:
         """Return what a head says. Raises HeadError or LearnedError."""
         window = window[-1 if isinstance(head, Learned) else -head.window_groups :]
         features = [one.features if isinstance(one, Encoded) else one.group for one in window]
-        if head.pooling == COLOURS:
-            features[-1] = Coloured(features[-1].mean, features[-1].max, colours_of(self._image))
+        features[-1] = self._for(head, features[-1])
         if isinstance(head, Learned):
             z, learned, name = math.nan, head, head.question_id
         else:  # it has a temperature: scale, bias are not for it
             z, learned, name = head.logit(features), self.answerers.learned(question), head.name
-        logit = z if learned is None else learned.logit_of(z, features[-1])
-        p_yes = sigmoid(logit)
+        if learned is None:
+            p_yes = sigmoid(z)
+        else:
+            p_yes = learned.probabilities(question, [z], self._for(learned, features[-1]))[0]
         evidence = Evidence(
             tier=TIER_HEADS,
             t_start_ns=window[0].t_start_ns,
@@ -414,6 +415,12 @@ class Processor:
             cut_ns=self._newest_cut_ns,
         )
         return Result(question, evidence, (p_yes, 1.0 - p_yes), logits=(float(z), 0.0))
+
+    def _for(self, reader: Head | Learned, newest: Pooled) -> Pooled:
+        """Return the newest group as it is read: with the colours of its frame where they are."""
+        if reader.pooling != COLOURS:
+            return newest
+        return Coloured(newest.mean, newest.max, colours_of(self._image))
 
     # -- language model --------------------------------------------------------------------------
 
@@ -537,9 +544,9 @@ class Processor:
         try:
             probabilities = probabilities_of(question, readout)
             if learned is not None:
-                z = shipped_logit(question, np.ravel(readout.logits), int(readout.depth))
-                p_yes = sigmoid(learned.logit_of(z, history[-1].group))
-                probabilities = (p_yes, 1.0 - p_yes)
+                z = shipped_logits(question, np.ravel(readout.logits), int(readout.depth))
+                group = self._for(learned, history[-1].group)
+                probabilities = learned.probabilities(question, z, group)
         except (TypeError, ValueError) as error:
             return Result(question, evidence, reason=f"the model's output is not valid: {error}")
         if not all(map(math.isfinite, probabilities)):

@@ -56,7 +56,7 @@ class Style:
 
 
 #: Not what the shipped model knows: through a misty lens, but what matters can be seen.
-STRANGE = Style(hue_deg=20.0, saturation=1.2, barrel=0.03, vignette=0.1, veil=0.36, noise=6.0)
+STRANGE = Style(hue_deg=20.0, saturation=1.2, barrel=0.03, vignette=0.1, veil=0.42, noise=6.0)
 
 
 @lru_cache(maxsize=8)
