@@ -208,6 +208,14 @@ def test_output_that_nobody_reads(monkeypatch):
     assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
 
 
+def test_what_a_command_prints_is_replaced_where_the_terminal_lacks_it(monkeypatch):
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
+    cli._replace_what_cannot_be_shown()
+    print("読書", flush=True)
+    assert raw.getvalue() == b"??\n"
+
+
 def test_streams_without_an_encoding_are_left_alone(monkeypatch):
     monkeypatch.setattr(sys, "stdout", io.StringIO())
     cli._replace_what_cannot_be_shown()

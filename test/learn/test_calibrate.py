@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 
 import numpy as np
 import pytest
@@ -78,7 +79,7 @@ def run(videos, questions, **kwargs):
                      labels_file=kwargs.pop("labels", videos / "labels.csv"), **kwargs)
 
 
-def test_a_users_questions(videos, questions, capsys):
+def test_a_users_questions(videos, questions, capsys, monkeypatch):
     result = run(videos, questions)
     book = QuestionBook.load(questions)
     assert set(result["questions"]) == {"square", "none"}
@@ -95,6 +96,15 @@ def test_a_users_questions(videos, questions, capsys):
     assert "# mine" in questions.read_text() and "# bright" in questions.read_text()
     print_calibration(result)
     assert "not calibrated: same, what" in capsys.readouterr().out
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    for width in (20, 40, 60):
+        monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((width, 20)))  # noqa: B023
+        print_calibration(result)
+        said = capsys.readouterr().out.splitlines()
+        end = next(i for i, line in enumerate(said) if line.startswith("all questions"))
+        table = [line for line in said[1:end] if not line.startswith("    ")]
+        assert len(table) >= 3 and max(map(len, table)) <= width
+        assert any("tier" in line for line in table)
 
 
 def test_another_file_is_written_and_the_first_stays(videos, questions, tmp_path):

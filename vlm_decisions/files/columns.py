@@ -13,30 +13,46 @@ LEAST = 12
 
 def columns(rows: Sequence[Sequence[str]], *, left: Sequence[int] = (0,),
             width: int | None = None) -> list[str]:
-    """Return the lines of a table of texts, the first row its headings.
+    """Return the lines of a table of texts, the first row its headings. See by_row."""
+    return [line for lines in by_row(rows, left=left, width=width) for line in lines]
+
+
+def by_row(rows: Sequence[Sequence[str]], *, left: Sequence[int] = (0,),
+           width: int | None = None) -> list[list[str]]:
+    """Return the lines of each row of a table of texts, the first row its headings.
 
     Args:
         rows: as many cells each; the first cell names the row.
         left: which columns are aligned to the left.
         width: cells that a line may have; None for the terminal's, unbounded where there is none.
 
-    Where the terminal is too narrow, names are cut, and where that is not enough each stands on a
-    line above its row.
+    Where the terminal is too narrow, names are cut; where that is not enough each stands on a line
+    above its row, and the row goes on below where it does not fit either.
     """
     if width is None:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
     widths = [max(map(cells, column)) for column in zip(*rows, strict=True)]
     rest = sum(widths[1:]) + len(widths) - 1
-    above = rest + min(widths[0], LEAST) > width
-    widths[0] = 1 if above else min(widths[0], width - rest)
-    lines = []
-    for name, *others in rows:
-        if above:
-            lines.append(cut(name, width))
-        row = zip([" " if above else name, *others], widths, range(len(widths)), strict=True)
-        lines.append(" ".join(padded(text, wide, index in left)
-                              for text, wide, index in row).rstrip())
-    return lines
+    if rest + min(widths[0], LEAST) <= width:
+        widths[0] = min(widths[0], width - rest)
+        return [[_line(row, widths, range(len(widths)), left)] for row in rows]
+    parts: list[list[int]] = [[]]
+    for index, wide in enumerate(widths[1:], 1):
+        if parts[-1] and sum(widths[i] + 1 for i in parts[-1]) + wide + 1 > width:
+            parts.append([])
+        parts[-1].append(index)
+    return [[cut(row[0], width), *(f" {_line(row, widths, part, left)}" for part in parts)]
+            for row in rows]
+
+
+def _line(row: Sequence[str], widths: Sequence[int], part: Sequence[int],
+          left: Sequence[int]) -> str:
+    return " ".join(padded(row[i], widths[i], i in left) for i in part).rstrip()
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """Return a number for a table, `-` where there is none."""
+    return "-" if value is None else f"{value:.{digits}f}"
 
 
 def padded(text: str, width: int, left: bool) -> str:

@@ -21,7 +21,7 @@ its values; the others are fitted all the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ import numpy as np
 
 from ..decision import YES
 from ..files.atomic import write_text
+from ..files.columns import by_row, number
 from ..files.listing import listed
 from ..kinds import kind_of
 from ..question_book import QuestionBook
@@ -141,32 +142,18 @@ def calibrate(model: str, questions: Path, out: Path, *, recordings: Sequence[Re
 
 def print_calibration(result: dict[str, Any]) -> None:
     """Print the result as a table."""
-    print(f"{'question':<24} {'tier':<5} {'scale':>7} {'bias':>7} {'enter':>5} {'exit':>5}"
-          f"   {'ECE':^13}   cost per event   (held out: before, after)")
-
-    def number(value: float | None, form: str) -> str:
-        return "-".rjust(int(form.split(".")[0])) if value is None else f"{value:{form}}"
-
+    rows = [("question", "tier", "scale", "bias", "enter", "exit", "ECE", "after", "cost", "after")]
     for name, row in result["questions"].items():
         b, a = row["before"], row["after"]
-        print(f"{name:<24} {row['tier']:<5} {number(row.get('scale'), '7.3f')} "
-              f"{number(row.get('bias'), '7.3f')} {number(row.get('enter'), '5.2f')} "
-              f"{number(row.get('exit'), '5.2f')}   "
-              f"{number(b['ece'], '6.3f')} {number(a['ece'], '6.3f')}   "
-              f"{number(b['cost'], '6.3f')} {number(a['cost'], '6.3f')}")
-        if row["stops"] is not None:
-            bias = f", bias {row['shallow_bias']:g}" if "shallow_bias" in row else ""
-            print(f"{'':<24} early exit: scale {row['shallow_scale']:g}{bias}, margin "
-                  f"{row['shallow_margin']:g}: {100 * row['stops']:.0f}% stop there")
-        if "switch_hz" in row:
-            print(f"{'':<24} switch_hz {row['switch_hz']:g}")
-        if "thresholds" in row:
-            print(f"{'':<24} thresholds {', '.join(f'{at:g}' for at in row['thresholds'])}")
-        for names, why in row["kept"].items():
-            print(f"{'':<24} {names} not changed: {why}")
-        if row["before"]["auroc"] is not None and row["before"]["auroc"] < 0.6:
-            print(f"{'':<24} the model hardly tells yes from no here (AUROC "
-                  f"{row['before']['auroc']:.2f}): change the wording, or train a head")
+        rows.append((name, row["tier"], number(row.get("scale")), number(row.get("bias")),
+                     number(row.get("enter"), 2), number(row.get("exit"), 2), number(b["ece"]),
+                     number(a["ece"]), number(b["cost"]), number(a["cost"])))
+    heading, *lines = by_row(rows, left=(0, 1))
+    print("ECE and cost per event: on held-out sources, before and after", *heading, sep="\n")
+    for own, row in zip(lines, result["questions"].values(), strict=True):
+        print(*own, sep="\n")
+        for note in _notes(row):
+            print(f"    {note}")
     for when in ("before", "after"):
         if when in result:
             print(f"all questions, {when:<6}: " + ", ".join(
@@ -175,6 +162,23 @@ def print_calibration(result: dict[str, Any]) -> None:
         print(f"{name} keeps its values: {why}")
     if result["untouched"]:
         print(f"not calibrated: {', '.join(result['untouched'])}")
+
+
+def _notes(row: dict[str, Any]) -> Iterator[str]:
+    """Yield what is to be said of a question beside its numbers."""
+    if row["stops"] is not None:
+        bias = f", bias {row['shallow_bias']:g}" if "shallow_bias" in row else ""
+        yield (f"early exit: scale {row['shallow_scale']:g}{bias}, margin "
+               f"{row['shallow_margin']:g}: {100 * row['stops']:.0f}% stop there")
+    if "switch_hz" in row:
+        yield f"switch_hz {row['switch_hz']:g}"
+    if "thresholds" in row:
+        yield f"thresholds {', '.join(f'{at:g}' for at in row['thresholds'])}"
+    for names, why in row["kept"].items():
+        yield f"{names} not changed: {why}"
+    if row["before"]["auroc"] is not None and row["before"]["auroc"] < 0.6:
+        yield (f"the model hardly tells yes from no here (AUROC {row['before']['auroc']:.2f}): "
+               "change the wording, or train a head")
 
 
 def _known(book: QuestionBook, recordings: Sequence[Recording], labels_file: Path | None,

@@ -17,6 +17,7 @@ from typing import Any
 import cv2
 import numpy as np
 
+from ...files.columns import columns, number
 from ...learn.measures import balanced_accuracy, calibration_of
 from ...learn.probes import fit_probe, predict_probe
 from ...questions import Question
@@ -112,19 +113,18 @@ def baseline(model: str = "sim_desk", clips: int = 400, test: int = 200, questio
 def print_baseline(result: dict[str, Any]) -> None:
     """Print AUROC by question and method, and means by family."""
     methods = list(result["methods"])
-    print(f"{'AUROC':<24} " + " ".join(f"{name:>14}" for name in methods))
+    rows = [("AUROC", *methods)]
     questions = list(result["methods"]["zero_shot"])
     for name in questions:
-        print(f"{name:<24} " + " ".join(
-            f"{result['methods'][m][name]['auroc']:14.3f}" for m in methods))
+        rows.append((name, *(number(result["methods"][m][name]["auroc"]) for m in methods)))
     for family in dict.fromkeys(map(family_of, questions)):
         own = [q for q in questions if family_of(q) == family]
-        print(f"mean {family:<19} " + " ".join(
-            f"{np.mean([result['methods'][m][q]['auroc'] for q in own]):14.3f}" for m in methods))
+        rows.append((f"mean {family}", *(number(float(np.mean(
+            [result["methods"][m][q]["auroc"] for q in own]))) for m in methods)))
     for what in ("accuracy", "ece"):
-        print(f"mean {what:<19} " + " ".join(
-            f"{np.mean([result['methods'][m][q][what] for q in questions]):14.3f}"
-            for m in methods))
+        rows.append((f"mean {what}", *(number(float(np.mean(
+            [result["methods"][m][q][what] for q in questions]))) for m in methods)))
+    print(*columns(rows), sep="\n")
     for name, why in result["left_out"].items():
         print(f"without {name}: {why}")
     print(f"fitted on {result['clips']['fit']} desks, measured on {result['clips']['test']} others")

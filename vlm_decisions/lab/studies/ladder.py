@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from ...files.columns import columns, number
 from ...learn.measures import auroc, balanced_accuracy
 from ...learn.probes import fit_probe, predict_probe
 from ...questions import Question
@@ -176,16 +177,13 @@ def ladder(model: str = "sim_desk", clips: int = 300, questions: str = "desk",
 
 def print_ladder(result: dict[str, Any]) -> None:
     """Print the tables."""
-    depths = range(1, result["n_layers"] + 1)
-    head = " ".join(f"{f'L{depth}':>6}" for depth in depths)
-    print(f"probe per layer, AUROC   text  image {head}")
-    for name, row in result["families"].items():
-        print(f"{name:<22} {row['text_only']:6.3f} {row['vision_only']:6.3f} "
-              + " ".join(f"{x:6.3f}" for x in row["layers"]))
-    print(f"\nexit at each depth, balanced accuracy  {head}")
-    for name, row in result["families"].items():
-        print(f"{name:<38} " + " ".join(f"{x:6.3f}" for x in row["exit_accuracy"]))
-    print(f"{'milliseconds of a tick':<38} " + " ".join(f"{x:6.1f}" for x in result["ms"]))
+    layers = [f"L{depth}" for depth in range(1, result["n_layers"] + 1)]
+    print("probe per layer, AUROC", *columns([("family", "text", "image", *layers), *(
+        (name, *map(number, (row["text_only"], row["vision_only"], *row["layers"])))
+        for name, row in result["families"].items())]), "", sep="\n")
+    print("exit at each depth, balanced accuracy", *columns([("family", *layers), *(
+        (name, *map(number, row["exit_accuracy"])) for name, row in result["families"].items()),
+        ("milliseconds of a tick", *(number(x, 1) for x in result["ms"]))]), sep="\n")
     print(f"{result['clips']} clips of held-out desks, {FIT_SHARE:.0%} to fit, the rest to test")
 
 

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from ...engine.prompt import LETTERS
+from ...files.columns import columns, number
 from ...sources.video import VideoFile
 from .clip_answers import StudyError, progress
 
@@ -132,11 +133,10 @@ def mvbench(engine: Any, items: Sequence[MvbenchQuestion], frames: int = FRAMES)
 
 def print_mvbench(result: dict[str, Any]) -> None:
     """Print the table."""
-    columns = (*FORMS, "chance", "temporal_gain")
-    print(f"{'task':<28} " + " ".join(f"{name:>13}" for name in columns) + "  questions")
-    for name, row in (*result["tasks"].items(), ("all", result["all"])):
-        print(f"{name:<28} " + " ".join(f"{row[c]:13.3f}" for c in columns)
-              + f"  {row['questions']:9d}")
+    measures = (*FORMS, "chance", "temporal_gain")
+    print(*columns([("task", *measures, "questions"), *(
+        (name, *(number(row[one]) for one in measures), str(row["questions"]))
+        for name, row in (*result["tasks"].items(), ("all", result["all"])))]), sep="\n")
 
 
 def plot_mvbench(result: dict[str, Any], path: str) -> None:

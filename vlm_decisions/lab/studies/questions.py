@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ...files.columns import columns, number
 from ...learn.measures import auroc, balanced_accuracy, bootstrap
 from ...sim import clips as desk
 from ...sim.facts import Scene, facts_of
@@ -67,12 +68,13 @@ def questions(engine: Any, clips: int = 200, each_clip: int = 6, seed: int = 0) 
 
 def print_questions(result: dict[str, Any]) -> None:
     """Print the table."""
-    print(f"{'split':<14} {'AUROC':>6}  95% interval    at 0.5   best     n")
+    rows = [("split", "AUROC", "95% interval", "at 0.5", "best", "n")]
     for split in SPLITS:
         row = result[split]
         low, high = row["ci"] or (float("nan"),) * 2
-        print(f"{split:<14} {_number(row['auroc'])}  {low:.3f} - {high:.3f}  "
-              f"{_number(row['balanced_accuracy'])} {_number(row['best'])} {row['n']:6d}")
+        rows.append((split, number(row["auroc"]), f"{low:.3f} - {high:.3f}",
+                     number(row["balanced_accuracy"]), number(row["best"]), str(row["n"])))
+    print(*columns(rows), sep="\n")
     print("\nheld out, by kind of fact: " + ", ".join(
         f"{kind} {row['auroc']:.3f}" for kind, row in result["kinds"].items()
         if row["auroc"] is not None))
@@ -82,10 +84,6 @@ def print_questions(result: dict[str, Any]) -> None:
                   f"{one['text']}")
     print(f"\n{result['clips']} desks of {desk.GROUPS} groups; unanswerable: |p - 0.5| against "
           "that of the seen")
-
-
-def _number(value: float | None) -> str:
-    return "     -" if value is None else f"{value:6.3f}"
 
 
 def _choose(rng: np.random.Generator, split: str, facts: list[dict[str, int]],

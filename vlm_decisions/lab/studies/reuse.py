@@ -26,6 +26,7 @@ from ...engine.sliding import check_slides
 from ...engine.stream import Stream
 from ...engine.vision import VisionGroup
 from ...files.atomic import write_json
+from ...files.columns import columns, number
 from ...files.listing import there_are
 from ...frames import FPS, NS, Frame, Group
 from ...questions import Question
@@ -541,14 +542,11 @@ def print_reuse(result: Mapping[str, Any]) -> None:
         return
     heading = ("equal", "mean dP", "worst", "wrong", "heads", "vision", "LM", "still", "FLOPs",
                "CPU")
-    print(f"{'mode':<22} " + " ".join(f"{name:>7}" for name in heading) + "   accuracy")
     rows = {**result["modes"],
             **{f"reuse, {name}": row for name, row in result["cameras"].items()}}
-    for name, row in rows.items():
-        values = " ".join("      -" if row[key] is None else
-                          f"{row[key]:7d}" if isinstance(row[key], int) else f"{row[key]:7.4f}"
-                          for key in COLUMNS)
-        print(f"{name:<22} {values}   {row['accuracy']['exact']:.4f} -> "
-              f"{row['accuracy']['reuse']:.4f}")
+    print(*columns([("mode", *heading, "accuracy", "then"), *(
+        (name, *(number(row[key], 0 if isinstance(row[key], int) else 4) for key in COLUMNS),
+         number(row["accuracy"]["exact"], 4), number(row["accuracy"]["reuse"], 4))
+        for name, row in rows.items())]), sep="\n")
     print(f"{result['scenes']} scenes of {result['seconds']:g} s, {result['questions']} questions "
           f"a group; seed {result['seed']}")

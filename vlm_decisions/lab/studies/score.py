@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ...files.columns import columns, number
 from ...learn.measures import BINS, auroc, bootstrap, calibration_of
 from ...questions import Question
 from ...runtime.heads import Head
@@ -77,28 +78,25 @@ def score(model: str = "sim_desk", clips: int = 400, questions: str = "desk",
 def print_score(result: StudyScore) -> None:
     """Print the table."""
     table, details = result.table, result.details
-
-    def number(value: float | None) -> str:
-        return "     -" if value is None else f"{value:6.3f}"
-
-    print(f"{'question':<24}  AUROC  95% interval     yes   ECE")
+    rows = [("question", "AUROC", "95% interval", "yes", "ECE")]
     for name, value in table["auroc"].items():
         if name == "ci":
             continue
         ci = table["auroc"]["ci"][name]
-        told = f"{ci[0]:.3f} - {ci[1]:.3f}" if ci else "      -      "
         own = details["calibration"].get(name)
-        more = f"  {100 * details['yes'][name]:4.0f}%  {own['ece']:.3f}" if own else "  (mean)"
-        print(f"{name:<24} {number(value)}  {told}{more}")
-    for name, value in table["heads"].items():
-        print(f"head {name:<19} {number(value)}")
-    for name in ("activity_accuracy", "ece", "brier", "log_loss", "temporal_gain",
-                 "shuffled_gain", "reversal_consistency"):
-        print(f"{name:<24} {number(table[name])}")
-    print(f"\n{'condition':<24} clips  presence  activity")
-    for name, row in details["conditions"].items():
-        print(f"{name:<24} {row['clips']:5d}    {number(row['auroc'])}    "
-              f"{number(row['activity_accuracy'])}")
+        rows.append((name, number(value), f"{ci[0]:.3f} - {ci[1]:.3f}" if ci else "-",
+                     f"{100 * details['yes'][name]:.0f}%" if own else "(mean)",
+                     number(own["ece"]) if own else ""))
+    print(*columns(rows), "", sep="\n")
+    print(*columns([("", ""), *((f"head {name}", number(value))
+                                for name, value in table["heads"].items()),
+                    *((name, number(table[name])) for name in (
+                        "activity_accuracy", "ece", "brier", "log_loss", "temporal_gain",
+                        "shuffled_gain", "reversal_consistency"))])[1:], "", sep="\n")
+    print(*columns([("condition", "clips", "presence", "activity"),
+                    *((name, str(row["clips"]), number(row["auroc"]),
+                       number(row["activity_accuracy"]))
+                      for name, row in details["conditions"].items())]), sep="\n")
     print(f"\n{table['clips']} clips of {GROUPS} groups, {SIZE[0]}x{SIZE[1]}; ECE over {BINS} bins "
           "of equal mass")
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from ...files.columns import columns, number
 from ...learn.measures import auroc, balanced_accuracy, bootstrap
 from ...questions import Question
 from ...runtime.heads import Head
@@ -136,19 +137,16 @@ def temporal(model: str = "sim_desk", clips: int = 200, questions: str = "desk",
 
 def print_temporal(result: dict[str, Any]) -> None:
     """Print the table."""
-    print(f"{'AUROC':<24} " + " ".join(f"{form:>9}" for form in FORMS))
-    for name in result["auroc"]["full"]:
-        row = [result["auroc"][form][name] for form in FORMS]
-        print(f"{name:<24} " + " ".join("        -" if x is None else f"{x:9.3f}" for x in row))
-    print(f"{'balanced accuracy':<24} " + " ".join(
-        "        -" if (x := result["accuracy"][form]) is None else f"{x:9.3f}" for form in FORMS))
+    print(*columns([("AUROC", *FORMS), *(
+        (name, *(number(result["auroc"][form][name]) for form in FORMS))
+        for name in result["auroc"]["full"]),
+        ("balanced accuracy", *(number(result["accuracy"][form]) for form in FORMS))]), sep="\n")
     for name in ("temporal_gain", "shuffled_gain", "scrambled_gain", "reversal_consistency",
                  "heads_reversal_consistency"):
         value, ci = result[name], result["ci"].get(name)
-        told = "-" if value is None else f"{value:.3f}"
-        print(f"{name:<28} {told}" + (f"  ({ci[0]:.3f} to {ci[1]:.3f})" if ci else ""))
+        print(f"{name} {number(value)}" + (f"  ({ci[0]:.3f} to {ci[1]:.3f})" if ci else ""))
     for name, value in result["heads"].items():
-        print(f"head {name:<23} {'-' if value is None else f'{value:.3f}'}")
+        print(f"head {name} {number(value)}")
     print(f"{result['clips']} clips")
 
 

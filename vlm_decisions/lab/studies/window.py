@@ -23,6 +23,7 @@ from ...engine.pixels import resized
 from ...engine.readout import Query
 from ...engine.sliding import SlidingWindow, check_slides
 from ...engine.vision import VisionGroup
+from ...files.columns import columns, number
 from ...frames import FPS
 from ..bench.flops import sequence_flops, vision_flops
 from .codec import Coded, GopMask
@@ -206,6 +207,5 @@ def _anew(engine: Engine, groups: Sequence[VisionGroup], times: Sequence[int],
 def print_window(rows: Sequence[dict[str, Any]]) -> None:
     """Print a line for each way."""
     keys = ("dp", "dp_max", "dp_all", "new_kv", "rebuild", "flops")
-    print(f"{'window moved on':<40} " + " ".join(f"{key:>8}" for key in keys))
-    for row in rows:
-        print(f"{row['case']:<40} " + " ".join(f"{row[key]:8.4f}" for key in keys))
+    print(*columns([("window moved on", *keys), *(
+        (row["case"], *(number(row[key], 4) for key in keys)) for row in rows)]), sep="\n")
