@@ -53,6 +53,7 @@ $(VENV)/.environment: requirements/common.txt $(ROS_REQUIREMENTS)
 
 # The package itself, as pip builds and installs it; the requirements are there already.
 WHEELS := build/wheels-$(ROS_DISTRO)
+BUILDS := $(CURDIR)/build/temp.*/cmake-$(notdir $(VENV))
 $(VENV)/.package: $(VENV)/.environment $(SOURCES)
 	rm -rf $(WHEELS)
 	$(VENV)/bin/python -m pip wheel --quiet --no-deps --no-build-isolation -w $(WHEELS) .
@@ -64,12 +65,13 @@ demo: $(VENV)/.package
 
 # Most tests wait for another process or for time to pass: twice as many at once as there are cores.
 # ARGS goes to pytest: make test ARGS="-k smoothing -x"
-# The tests of packaging install the wheel that was just built; with FROM_SOURCE=1 pip builds one for
-# them in isolation from the source tree.
+# The tests of packaging install the wheel that was just built, and colcon goes on from the same
+# build; with FROM_SOURCE=1 each builds from nothing, pip in isolation from the source tree.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(8, 2 * os.cpu_count()))')
 test: export VLM_DECISIONS_WHEELS := $(if $(FROM_SOURCE),,$(CURDIR)/$(WHEELS))
 test: lint $(VENV)/.package
-	$(VENV)/bin/pytest -n $(WORKERS) --dist loadgroup \
+	VLM_DECISIONS_BUILD=$(if $(FROM_SOURCE),,$$(ls -td $(BUILDS) | head -n 1)) \
+	  $(VENV)/bin/pytest -n $(WORKERS) --dist loadgroup \
 	  $(if $(FAST),-m 'not slow and not perf') $(ARGS); \
 	  status=$$?; echo $$status > $(VENV)/.test-status; exit $$status
 

@@ -73,11 +73,12 @@ class BuildCMake(Command):
         # The generated code is tied to the ROS installation: one build folder for each.
         name = "cmake-" + "-".join(Path(prefix).name or "root" for prefix in prefixes)
         work = ROOT / self.build_temp / name
+        folder = work / PACKAGE  # colcon's layout: it can go on from here
         shutil.rmtree(work / "stage", ignore_errors=True)
         environment = cmake_environment(prefixes)
         environment["DESTDIR"] = str(work / "stage")
         configure = [
-            "cmake", "-S", str(ROOT), "-B", str(work / "build"),
+            "cmake", "-S", str(ROOT), "-B", str(folder),
             f"-DCMAKE_INSTALL_PREFIX={sys.prefix}",
             f"-DPython3_EXECUTABLE={sys.executable}",
             "-DCMAKE_BUILD_TYPE=Release",
@@ -88,8 +89,8 @@ class BuildCMake(Command):
         jobs = str(os.cpu_count() or 1)
         for command in (
             configure,
-            ["cmake", "--build", str(work / "build"), "-j", jobs],
-            ["cmake", "--install", str(work / "build")],
+            ["cmake", "--build", str(folder), "-j", jobs],
+            ["cmake", "--install", str(folder)],
         ):
             code = subprocess.run(command, check=False, env=environment).returncode
             if code:

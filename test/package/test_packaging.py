@@ -154,12 +154,18 @@ def pip_door(source, tmp_path_factory) -> Door:
 
 
 @pytest.fixture(scope="session")
-def colcon_door(source, tmp_path_factory) -> Door:
-    """Build with colcon in a workspace."""
+def colcon_door(request, tmp_path_factory) -> Door:
+    """Build with colcon in a workspace.
+
+    From the build that VLM_DECISIONS_BUILD names, where it does; else from nothing.
+    """
     workspace = tmp_path_factory.mktemp("colcon")
-    (workspace / "src").mkdir()
-    (workspace / "src" / "vlm_decisions").symlink_to(source)
-    colcon = [sys.executable, "-m", "colcon", "build", "--cmake-args", "-DBUILD_TESTING=OFF"]
+    base = os.environ.get("VLM_DECISIONS_BUILD")
+    colcon = [
+        sys.executable, "-m", "colcon", "build",
+        "--base-paths", ROOT if base else request.getfixturevalue("source"),
+        "--build-base", base or workspace / "build", "--cmake-args", "-DBUILD_TESTING=OFF",
+    ]  # fmt: skip
     run(colcon, workspace, ros_environment(), BUILD_S)
     prefix = workspace / "install" / "vlm_decisions"
     programs = prefix / "lib" / "vlm_decisions"
