@@ -30,6 +30,23 @@ WAIT_MS = 60_000
 EVIL = "<img src=x onerror=\"document.title='hit'\"><script>document.title='hit'</script>"
 
 
+class Pages:
+    """The pages of one browser: those with the same options share a context and its process."""
+
+    def __init__(self, browser, anchor):
+        self._browser, self._anchor, self._contexts = browser, anchor, {}
+
+    def open(self, **options):
+        """Return a new page; the viewer keeps nothing in the browser, so it is as a first one."""
+        key = repr(sorted(options.items()))
+        if key not in self._contexts:
+            context = self._contexts[key] = self._browser.new_context(**options)
+            context.set_default_timeout(WAIT_MS)
+            # Never closed, so that the process stays; new pages of the same host then start in it.
+            context.new_page().goto(f"{self._anchor}/static/style.css")
+        return self._contexts[key].new_page()
+
+
 @pytest.fixture(scope="module")
 def browser():
     with ExitStack() as stack:
@@ -37,15 +54,14 @@ def browser():
             started = stack.enter_context(opened())
         except BrowserError as error:
             pytest.skip(str(error))
-        yield started
+        yield Pages(started, f"http://127.0.0.1:{stack.enter_context(site()).port}")
 
 
 @contextmanager
 def page_of(browser, port, *, width=1280, height=900, **options):
     """Open the page; at the end nothing was said on the console and nothing was fetched abroad."""
-    context = browser.new_context(viewport={"width": width, "height": height}, **options)
-    context.set_default_timeout(WAIT_MS)
-    page = context.new_page()
+    page = browser.open(**options)
+    page.set_viewport_size({"width": width, "height": height})
     faults, asked = [], []
     page.on("console", lambda m: faults.append(m.text) if m.type in ("error", "warning") else None)
     page.on("pageerror", lambda error: faults.append(str(error)))
@@ -57,7 +73,7 @@ def page_of(browser, port, *, width=1280, height=900, **options):
         assert all(re.match(rf"(http://127\.0\.0\.1:{port}/|blob:)", url) for url in asked), asked
         assert not faults, faults
     finally:
-        context.close()
+        page.close()
 
 
 @pytest.fixture
