@@ -8,6 +8,7 @@ from vlm_decisions import cli
 from vlm_decisions.lab import exactness
 
 
+@pytest.mark.slow
 def test_the_right_path_passes(capsys):
     assert cli.main(["check", "exactness"]) == 0
     out = capsys.readouterr().out
@@ -17,6 +18,7 @@ def test_the_right_path_passes(capsys):
     assert "passed: all ways agree" in out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("control", exactness.CONTROLS)
 def test_each_control_is_caught(control, capsys):
     assert cli.main(["check", "exactness", f"--{control}"]) == 0
@@ -24,6 +26,7 @@ def test_each_control_is_caught(control, capsys):
     assert "DIFFERENT" in out and "passed: the control is caught" in out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("args", [[], ["--wrong-pos"]])
 def test_a_failure_exits_with_1(args, monkeypatch, capsys):
     """With limits that nothing meets the right path fails; with none no control is caught."""
@@ -33,6 +36,7 @@ def test_a_failure_exits_with_1(args, monkeypatch, capsys):
     assert "FAILED: not" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_shape_with_random_weights(capsys):
     assert cli.main(["check", "exactness", "--shape", "tiny", "--layers", "2"]) == 0
     assert "passed" in capsys.readouterr().out

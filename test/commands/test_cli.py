@@ -59,6 +59,7 @@ def test_broken_input_is_named(tmp_path, capfd):
     assert "absent" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", VIDEOS)
 def test_real_videos_play_to_the_end(name, tmp_path, capfd):
     log = tmp_path / "out.jsonl"

@@ -165,6 +165,7 @@ def test_what_the_embedded_model_may_look_at():
     assert OUT_OF_SCOPE
 
 
+@pytest.mark.slow
 def test_the_page_outlives_the_file(capsys):
     """It stays after the file's end, says so, and neither health nor answers are what they were."""
     import json
@@ -200,6 +201,7 @@ def test_the_page_outlives_the_file(capsys):
     assert results == [0]
 
 
+@pytest.mark.slow
 def test_output_that_nobody_reads(monkeypatch):
     """`| head` ends the command without a second complaint."""
     done = subprocess.run(
@@ -221,6 +223,7 @@ def test_streams_without_an_encoding_are_left_alone(monkeypatch):
     cli._replace_what_cannot_be_shown()
 
 
+@pytest.mark.slow
 def test_a_decision_model_answers_about_a_video(tmp_path):
     from decision_checkpoints import write_d1_omni
     from pixel_model import write_video

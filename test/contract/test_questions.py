@@ -269,6 +269,7 @@ def test_a_text_is_kept_in_its_composed_form():
     assert question.text == "Is the caf\u00e9 open?" and question.options == ("caf\u00e9", "bar")
 
 
+@pytest.mark.slow
 def test_nested_and_repeated_yaml_is_refused_quickly():
     bomb = "a: &a [x, x]\n" + "".join(f"b{i}: &b{i} [*a, *a]\n" for i in range(9))
     with pytest.raises(QuestionError):

@@ -95,6 +95,7 @@ def distance(readouts, answers):
     )
 
 
+@pytest.mark.slow
 def test_answers_are_those_of_mlx_vlm(engine, reference):
     frame, other = moving_frames(2, seed=3)
     seen = engine.encode([other, frame])  # the newest counts
@@ -233,6 +234,7 @@ def test_reuse_is_refused_by_name(engine):
         engine.reusing(ReuseSettings("pixels"))
 
 
+@pytest.mark.slow
 def test_a_pixel_budget_makes_the_image_smaller(folder, engine):
     small = load(str(folder), pixel_budget=100 * 100)
     frame = moving_frames(1, 800, 900)[0]
@@ -240,6 +242,7 @@ def test_a_pixel_budget_makes_the_image_smaller(folder, engine):
     assert small.pixel_budget == 10000 and tokens[0] < tokens[1] / 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_half_precision_stays_near(folder, engine, dtype):
     half = load(str(folder), dtype=dtype)
@@ -249,6 +252,7 @@ def test_half_precision_stays_near(folder, engine, dtype):
     assert distance(half.ask(half.encode([frame]), QUERIES), want) < 0.2
 
 
+@pytest.mark.slow
 def test_packed_weights_are_unpacked_to_what_mlx_vlm_computes_with(folder, reference, tmp_path):
     from mlx_vlm.utils import load_model
 

@@ -51,6 +51,7 @@ def test_it_is_much_faster_than_the_wheel_s_own():
     assert fast > 4 * slow, (fast, slow)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not LINUX, reason="only Linux needs another BLAS")
 def test_too_late_is_said_not_hidden():
     path, note, _ = probe(first="import mlx.core")
@@ -58,6 +59,7 @@ def test_too_late_is_said_not_hidden():
     assert "imported before" in note
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not LINUX, reason="only Linux needs another BLAS")
 def test_a_library_without_plain_symbols_is_named():
     path, note, _ = probe(VLM_DECISIONS_BLAS="libm.so.6")

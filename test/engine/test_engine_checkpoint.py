@@ -50,6 +50,7 @@ def answers(engine):
     return engine.window([group], [0.1]).ask(ASK, hidden=True)
 
 
+@pytest.mark.slow
 def test_weights_as_transformers_saves_them(folder, tmp_path):
     want = answers(Engine.load(str(folder)))
     exact = answers(Engine.load(str(as_transformers(folder, tmp_path / "f32", "float32"))))
@@ -69,6 +70,7 @@ def test_half_precision_norms_are_widened_before_one_is_added(folder, tmp_path):
     assert (weight.astype(np.float16).astype(np.float32) != weight).any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_other_dtypes_can_be_chosen(folder, dtype):
     engine = Engine.load(str(folder), dtype=dtype)
@@ -79,6 +81,7 @@ def test_other_dtypes_can_be_chosen(folder, dtype):
         assert 0.98 < cosine < 0.9999999
 
 
+@pytest.mark.slow
 def test_the_fingerprint_is_of_the_vision_weights(folder, tmp_path):
     engine = Engine.load(str(folder))
     assert len(engine.fingerprint) == 16

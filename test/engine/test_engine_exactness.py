@@ -37,6 +37,7 @@ each_family = pytest.mark.parametrize("family", [
     pytest.param(family, marks=pytest.mark.xdist_group(f"exactness {family}")) for family in ALL])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("in_numpy", [True, False])
 @each_family
 def test_all_ways_agree(family, in_numpy):
@@ -48,6 +49,7 @@ def test_all_ways_agree(family, in_numpy):
     assert str(report).endswith("exactness: exact")
 
 
+@pytest.mark.slow
 @each_family
 @pytest.mark.parametrize("control", CONTROLS)
 def test_controls_are_caught_by_a_wide_margin(family, control):
@@ -101,6 +103,7 @@ def test_every_batch_size_from_1_to_64(family, in_numpy):
             assert np.abs(got[i].probabilities - want[i].probabilities).max() < 1e-4, (n, i)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_images(family):
     engine = tiny_engine(family)
@@ -153,6 +156,7 @@ def test_a_sequence_that_begins_another(family, in_numpy):
     assert np.abs(together[1] - together[2]).max() > 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("in_numpy", [True, False])
 @each_family
 def test_mixed_depths_in_one_batch(family, in_numpy):
@@ -310,6 +314,7 @@ def test_probabilities_are_a_softmax_over_the_answers():
     assert yes_no.p == yes_no.probabilities[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["qwen3_5", "qwen2_5_vl"])
 def test_the_code_that_a_gpu_runs(family, monkeypatch):
     """Fused attention, the scan in MLX, inverses by halves: the same graph, on the CPU's stream."""

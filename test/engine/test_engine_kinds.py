@@ -23,6 +23,7 @@ def running(engine, mode="stream"):
     return stream
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("in_numpy", [True, False])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_labels_answer_as_yes_no_questions_worded_the_same(family, in_numpy):

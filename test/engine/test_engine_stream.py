@@ -22,6 +22,7 @@ def assert_exact(stream, readouts):
     assert margin.exact, margin
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rebuild", ["idle", "inline", "never idle"])
 def test_every_tick_is_exact_over_several_rebuilds(rebuild):
     engine = tiny_engine()
@@ -42,6 +43,7 @@ def test_every_tick_is_exact_over_several_rebuilds(rebuild):
     assert min(seen[4:]) >= 4
 
 
+@pytest.mark.slow
 def test_a_rebuild_in_pieces_serves_the_old_state_meanwhile():
     engine = tiny_engine()
     groups, times_s = encoded(engine, 14)
@@ -93,6 +95,7 @@ def test_groups_wait_for_the_questions():
     assert stream.idle() is False
 
 
+@pytest.mark.slow
 def test_two_interleaved_streams_do_not_touch_each_other():
     engine = tiny_engine()
     a_groups, times_s = encoded(engine, 10, seed=1)
@@ -117,6 +120,7 @@ def test_two_interleaved_streams_do_not_touch_each_other():
     assert_exact(b, b.ask(QUERIES, hidden=True))
 
 
+@pytest.mark.slow
 def test_window_mode_sees_the_last_window_only():
     engine = tiny_engine()
     groups, times_s = encoded(engine, 7)
@@ -186,6 +190,7 @@ def test_bad_settings_are_named(settings, match):
         tiny_engine().stream(**settings)
 
 
+@pytest.mark.slow
 def test_asking_many_does_not_copy_the_state():
     """Extra peak memory of 64 questions stays far below 64 copies of the state."""
     import mlx.core as mx
@@ -224,6 +229,7 @@ def test_the_stream_keeps_the_stamps_and_states_times_from_its_first_frame():
         engine.stream(8).append(groups[0], (2, 1))
 
 
+@pytest.mark.slow
 def test_times_go_on_as_if_what_was_left_out_had_not_been():
     engine = tiny_engine()
     groups, _ = encoded(engine, 7)

@@ -68,6 +68,7 @@ def worst(a, b):
     return max(np.abs(x - y).max() for x, y in zip(a, b, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_exact_against_the_packed_forward_of_mlx_vlm(tmp_path, mode):
     folder = quantised(tmp_path, mode)
@@ -139,6 +140,7 @@ def test_a_packing_of_another_mode_than_stated(tmp_path, packed, stated, match):
         Engine.load(str(folder))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "recipe", "how"),
     [

@@ -19,6 +19,7 @@ def folder(tmp_path_factory):
     return write_checkpoint(tmp_path_factory.mktemp("ck"), num_hidden_layers=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_right_engines_pass(family):
     engine = tiny_engine(family)
@@ -29,6 +30,7 @@ def test_right_engines_pass(family):
     assert str(report).startswith("self-check passed")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_half_precision_is_no_farther_from_float32_than_the_ordinary_forward(folder, dtype):
     engine = Engine.load(str(folder), dtype=dtype, warm=False)
@@ -45,6 +47,7 @@ def half(folder):
     return Trial.of(engine, n_groups=2, queries=QUERIES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("control", [None, *CONTROLS])
 def test_exactness_in_half_precision(half, control):
     report = half.check(control)
@@ -103,6 +106,7 @@ def test_a_control_that_is_not_noticed_fails(folder, monkeypatch):
     assert not report.ok
 
 
+@pytest.mark.slow
 def test_it_can_be_asked_for_at_load(folder, monkeypatch):
     assert Engine.load(str(folder), warm=False).checked is None
     assert Engine.load(str(folder), self_check="refuse", warm=False).checked.ok
@@ -114,6 +118,7 @@ def test_it_can_be_asked_for_at_load(folder, monkeypatch):
         Engine.load(str(folder), self_check="yes")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_plain_forward_is_mlx_vlms_own(family):
     """Layer by layer it gives what the model's own loop gives over the same features."""

@@ -51,6 +51,7 @@ def keys(state, layer):
     return np.array(state.layers[layer].keys)[:, : state.length].astype(np.float32)
 
 
+@pytest.mark.slow
 def test_a_window_that_only_grows_is_exact(engine, groups):
     window = SlidingWindow(engine, refresh=0)
     for n in range(1, 6):
@@ -157,6 +158,7 @@ def test_groups_with_tokens_left_out_keep_their_places(engine, groups):
     assert np.abs(keys(state, 0) - keys(want, 0)).max() < 1e-5 * np.abs(keys(want, 0)).max()
 
 
+@pytest.mark.slow
 def test_a_stream_in_mode_window_can_be_moved_on(engine):
     groups, times_s = encoded(engine, 8)
     moved, anew_ = (engine.stream(4, "window", slide=n) for n in (4, 1))

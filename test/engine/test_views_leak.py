@@ -67,12 +67,14 @@ def furthest(one, other, view):
     return max(float(np.abs(one[key] - other[key]).max()) for key in keys)
 
 
+@pytest.mark.slow
 def test_nothing_of_one_view_reaches_another(engine):
     both = film(engine, ["a", "b"])
     for name in ("a", "b"):
         assert furthest(film(engine, [name]), both, name) < 1e-5
 
 
+@pytest.mark.slow
 def test_a_state_that_both_write_to_is_seen(engine):
     mixed = film(engine, ["a", "b"], mix=True)
     apart = film(engine, ["a"])

@@ -20,6 +20,7 @@ def engine():
     return random_engine("tiny", layers=2)
 
 
+@pytest.mark.slow
 def test_rows_hold_what_the_documentation_names():
     said = []
     out = bench_engine("tiny", (1, 3), repeat=1, layers=2, with_blas=False, say=said.append)
@@ -57,6 +58,7 @@ def test_ways_that_disagree_are_not_timed(monkeypatch):
         bench_engine("tiny", (2,), repeat=1, layers=2, with_blas=False, say=print)
 
 
+@pytest.mark.slow
 def test_stream_rows(engine):
     out = bench_stream(engine, n_questions=2, ticks=4, window_groups=2, say=lambda line: None)
     assert json.loads(json.dumps(out))["questions"] == 2

@@ -9,6 +9,7 @@ from vlm_decisions.engine import CheckpointError, Engine
 from vlm_decisions.lab.bench.packed import bench_packed, pack
 
 
+@pytest.mark.slow
 def test_both_are_timed_and_the_packed_one_is_packed(tmp_path):
     source = str(write_checkpoint(tmp_path / "ck", num_hidden_layers=2))
     said = []

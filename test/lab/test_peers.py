@@ -15,6 +15,7 @@ def quiet(line):
     pass
 
 
+@pytest.mark.slow
 def test_rows_hold_what_the_documentation_names():
     said = []
     out = peers.bench_peers(["tiny"], layers=2, say=said.append, **FEW)
@@ -49,6 +50,7 @@ def test_the_embedded_model_is_asked_about_its_own_desk():
     assert row["agreement"]["here_tick"]["largest_difference"] < 1e-4
 
 
+@pytest.mark.slow
 def test_answers_that_differ_are_an_error(monkeypatch):
     right = peers._here
     monkeypatch.setattr(peers, "_here", lambda window: right(window)[::-1])

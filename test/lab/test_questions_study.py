@@ -59,12 +59,14 @@ def test_who_knows_the_truth_is_right_and_says_what_it_does_not_know(meanings, c
     assert "negation" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_who_reads_only_the_text_is_at_chance(meanings):
     result = questions(Reader(lambda text, facts: crc32(text.encode()) / 2**32), CLIPS, 24)
     for split in SPLITS[:-1]:
         assert abs(result[split]["auroc"] - 0.5) < 0.14
 
 
+@pytest.mark.slow
 def test_who_overhears_every_denial_gets_them_the_wrong_way_round(meanings):
     def deaf(text, facts):
         meaning = meanings[text]

@@ -205,6 +205,7 @@ def test_one_that_never_changes_its_mind():
     assert light["ars"] == pytest.approx(2 / 5)
 
 
+@pytest.mark.slow
 def test_the_same_run_gives_the_same_result():
     first, second = run("stream,tier2"), run("stream,tier2")
     for result in (first, second):
@@ -215,6 +216,7 @@ def test_the_same_run_gives_the_same_result():
     assert first == second
 
 
+@pytest.mark.slow
 def test_measured_latency_is_in_the_decisions_and_zero_latency_is_not():
     engine = Eye(answer=answer, each_s=0.02)
     slow, none = run(latency="measured", engine=engine), run(latency="none", engine=engine)
@@ -233,6 +235,7 @@ def test_groups_that_take_too_long_are_counted():
     assert result["overruns"] == 48 and result["dead_time"]["dead_s"] == 0.0
 
 
+@pytest.mark.slow
 def test_all_modes_in_one_run():
     engine = Eye(answer=answer)
     result = run("all", engine=engine)
@@ -251,6 +254,7 @@ def test_all_modes_in_one_run():
     assert engine.calls("window")[-1] == ("window", (0.0, 1.0, 2.0, 3.0))
 
 
+@pytest.mark.slow
 def test_heads_answer_alone_where_they_fit(tmp_path):
     # Sees the mean red: yes above 130.
     fields = {"name": "light", "question": "light", "pooling": "mean", "fingerprint": "f00d",
@@ -288,6 +292,7 @@ def test_hysteresis_makes_a_difference():
         loose["questions"]["light"]["flips_per_min"]
 
 
+@pytest.mark.slow
 def test_modes_that_ask_the_same_share_the_models_answers():
     engine, alone = Eye(answer=answer), Eye(answer=answer)
     together = run("stream,always,on_change,ema,no_hysteresis", engine=engine)
@@ -301,6 +306,7 @@ def test_modes_that_ask_the_same_share_the_models_answers():
     assert len(engine.calls("encode")) <= 48 < len(alone.calls("encode"))
 
 
+@pytest.mark.slow
 def test_what_is_asked_is_compared_with_asking_always():
     engine = Eye(answer=answer)
     result = run("on_change,always", engine=engine)
@@ -316,6 +322,7 @@ def test_what_is_asked_is_compared_with_asking_always():
     assert result["layer_share"] == 1.0 and "asked_share" not in run("on_change")
 
 
+@pytest.mark.slow
 def test_an_answer_from_memory_takes_the_time_that_it_took():
     engine = Eye(answer=answer, each_s=0.02)
     result = run("stream,always", latency="measured", engine=engine)
@@ -471,6 +478,7 @@ def test_bad_arguments_of_the_command(tmp_path, capsys):
         assert message in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("terminal", [False, True])
 def test_the_command(tmp_path, capsys, monkeypatch, terminal):
     """With a real (random) model, with and without a progress bar."""

@@ -165,6 +165,7 @@ def test_rescue_only_adds():
 # -- windows moved on ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_windows_moved_on_and_the_control_that_must_fail():
     engine = tiny_engine("qwen3_vl")
     frames = moving_frames(24)

@@ -139,6 +139,7 @@ def sliding_clip(seed: int) -> Clip:
     return Clip(frames, truth_of(State(motion=motion, rate=0.2), 0.5), True)
 
 
+@pytest.mark.slow
 def test_temporal_tells_time_from_looks(monkeypatch):
     """The control: what is read off one frame gains nothing from time, and does not turn."""
     monkeypatch.setattr(temporal, "draw_motion_clip", sliding_clip)

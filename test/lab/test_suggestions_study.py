@@ -60,6 +60,7 @@ def test_nothing_is_suggested_of_who_says_yes_to_everything(small):
     assert suggestions(Reader(()), CLIPS)["suggestions"] == []
 
 
+@pytest.mark.slow
 def test_the_shipped_list_is_of_the_shipped_weights():
     """On other desks than those that chose it; a list of other weights is mostly wrong."""
     engine = Engine.load("sim_desk")

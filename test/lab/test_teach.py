@@ -28,6 +28,7 @@ def engine():
     return Engine.load("sim_desk")
 
 
+@pytest.mark.slow
 def test_spans_are_where_the_truth_stands_and_become_corrections(engine, tmp_path):
     with TaughtDesk(engine, [PERSON], tmp_path, lambda _, script: World(4, script)) as desk:
         truth = desk.watch(FIRST_SEED)

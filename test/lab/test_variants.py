@@ -37,6 +37,7 @@ def known(tmp_path_factory):
     return labelled(find_recordings([folder]), read_labels(folder / "labels.csv"))
 
 
+@pytest.mark.slow
 def test_the_best_wording_is_found_with_intervals(known, capsys):
     ways = wordings(PixelModel(), [Question("square", "Is it constant?")],
                     {"square": ["Is there a square?", "Is it upside down?"]})
@@ -70,6 +71,7 @@ def test_windows_and_rates_and_recent_frames():
     assert names == ["stream", "last 2", "last 4", "last 8", "last 16"]
 
 
+@pytest.mark.slow
 def test_each_rate_is_sampled_and_the_same_samples_are_judged(known):
     result = compare(ablations(PixelModel(), [SQUARE]), known, rounds=20)
     counts = {name: table["square"]["n"] for name, table in result["ways"].items()}
@@ -77,6 +79,7 @@ def test_each_rate_is_sampled_and_the_same_samples_are_judged(known):
     assert all(table["all"]["accuracy"] == 1.0 for table in result["ways"].values())
 
 
+@pytest.mark.slow
 def test_recent_frames_of_the_tiny_model(known):
     from tiny import tiny_engine
 

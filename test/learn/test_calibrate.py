@@ -79,6 +79,7 @@ def run(videos, questions, **kwargs):
                      labels_file=kwargs.pop("labels", videos / "labels.csv"), **kwargs)
 
 
+@pytest.mark.slow
 def test_a_users_questions(videos, questions, capsys, monkeypatch):
     result = run(videos, questions)
     book = QuestionBook.load(questions)
@@ -113,6 +114,7 @@ def test_another_file_is_written_and_the_first_stays(videos, questions, tmp_path
     assert QuestionBook.load(tmp_path / "new.yaml").get("square").scale != 1.0
 
 
+@pytest.mark.slow
 def test_a_question_that_a_head_answers_keeps_its_heads_probability(videos, questions):
     """Scale and bias are the language model's; thresholds are fitted on what the head says."""
     weight = np.full(8, 40.0, np.float32)
@@ -123,6 +125,7 @@ def test_a_question_that_a_head_answers_keeps_its_heads_probability(videos, ques
     assert result["questions"]["square"]["after"]["cost"] < 0.3
 
 
+@pytest.mark.slow
 def test_a_stopped_run_goes_on(videos, questions, tmp_path):
     engine = PixelModel()
     run(videos, questions, engine=engine, cache=tmp_path / "cache", out=tmp_path / "a.yaml")
@@ -385,6 +388,7 @@ def test_the_labels_of_an_any_of_are_fitted_together():
     assert len(one.held["truth"]) == 2 * 40 * one.sources  # the samples of both labels
 
 
+@pytest.mark.slow
 def test_what_is_good_already_never_gets_worse():
     """Few recordings, and values that were fitted to many: the held-out ones decide."""
     question, changed, explained = Question("q", "?", enter=0.6, exit=0.3), 0, 0
@@ -480,6 +484,7 @@ def test_labels_that_nothing_can_be_fitted_on(videos, questions, tmp_path, rows,
     assert questions.read_text() == QUESTIONS
 
 
+@pytest.mark.slow
 def test_one_question_that_cannot_be_fitted_leaves_the_others(videos, questions, tmp_path, capsys):
     rows = (videos / "labels.csv").read_text().removeprefix(HEAD).splitlines(keepends=True)
     seen = [row.replace(",yes\n", ",no\n") for row in rows if ",none," in row]
@@ -572,6 +577,7 @@ def test_an_exit_that_knows_nothing_hardly_ever_stops():
     assert one.stops < 0.05 or one.values["shallow_scale"] < 0.1
 
 
+@pytest.mark.slow
 def test_an_early_exit_is_asked_where_the_question_has_one(videos, questions):
     text = QUESTIONS.replace("  text: Is there a square?", "  text: Is there a square?\n"
                              "  depth: auto")

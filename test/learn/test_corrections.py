@@ -158,6 +158,7 @@ def test_exported_labels_are_what_train_heads_reads(tmp_path):
         export_labels(made.store, tmp_path / "out", ["cup"])
 
 
+@pytest.mark.slow
 def test_looks_are_forgotten_after_a_while_and_their_pictures_sooner():
     looks = Looks()
     for t_s in np.arange(1.0, KEPT_S + 61.0):

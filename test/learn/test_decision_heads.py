@@ -54,6 +54,7 @@ def trained(engine, known, tmp_path_factory):
     return out, train_decision_heads(engine, out, known, [SQUARE], [2, 4], trained_on="10 videos")
 
 
+@pytest.mark.slow
 def test_a_head_for_each_depth_is_written_with_what_it_is_for(engine, trained):
     out, heads = trained
     assert sorted(path.name for path in out.iterdir()) == ["square_at2.npz", "square_at4.npz"]

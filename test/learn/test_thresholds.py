@@ -152,6 +152,7 @@ def noisy(period, seed, doubt=0.75):
     return track(np.where(right == (truth == 1), doubt, 1 - doubt), truth)
 
 
+@pytest.mark.slow
 def test_the_switching_rate_is_fitted_to_the_truth():
     slow = fit_filter([noisy(20, seed) for seed in range(8)], 2.0, 0.65, 0.35)
     quick = fit_filter([noisy(5, seed, 0.95) for seed in range(8)], 0.02, 0.65, 0.35)
@@ -160,6 +161,7 @@ def test_the_switching_rate_is_fitted_to_the_truth():
     assert fit_filter([noisy(40, 0, 1.0)], 0.3, 0.65, 0.35) == (0.3, 0.65, 0.35)
 
 
+@pytest.mark.slow
 def test_a_filter_costs_less_than_an_average_where_each_look_is_doubtful():
     tracks = [noisy(20, seed) for seed in range(8)]
     held = [noisy(20, 100 + seed) for seed in range(8)]

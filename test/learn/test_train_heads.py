@@ -52,6 +52,7 @@ def motion(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_a_presence_head(presence, tmp_path):
     engine = PixelModel()
     (head,) = train_heads("pixels", tmp_path, find_recordings([presence]),
@@ -68,6 +69,7 @@ def test_a_presence_head(presence, tmp_path):
     assert loaded.predict([engine.encode(frames[-4:-2])]) < 0.3
 
 
+@pytest.mark.slow
 def test_motion_heads_read_time(motion, tmp_path):
     engine = PixelModel()
     heads = train_heads("pixels", tmp_path, find_recordings([motion]), motion / "labels.csv",
@@ -152,6 +154,7 @@ def test_features_that_are_not_finite():
         fit_head(samples, "q", PixelModel(), "")
 
 
+@pytest.mark.slow
 def test_a_head_of_another_model_is_not_overwritten(presence, tmp_path):
     arguments = ("pixels", tmp_path, find_recordings([presence]), presence / "labels.csv")
     train_heads(*arguments, engine=PixelModel())
@@ -162,6 +165,7 @@ def test_a_head_of_another_model_is_not_overwritten(presence, tmp_path):
     assert Head.load(tmp_path / "square.npz").fingerprint == "pixels-2"
 
 
+@pytest.mark.slow
 def test_labels_that_miss(presence, tmp_path):
     recordings = find_recordings([presence])
     late = tmp_path / "late.csv"

@@ -75,6 +75,7 @@ def test_the_readmes_figures_are_those_of_the_benchmarks():
         assert set(FIGURE.findall(row[2])) <= benchmarks, row
 
 
+@pytest.mark.slow
 def test_the_page_of_the_nodes_is_current():
     """It is written by `make docs`."""
     pytest.importorskip("rclpy", reason="rclpy is not installed")

@@ -33,6 +33,7 @@ def test_the_runtime_without_ros(capsys):
     assert any(line.split()[:2] == ["camera_dark", "no"] for line in lines)
 
 
+@pytest.mark.slow
 def test_a_subscriber_of_one_topic(tmp_path):
     pytest.importorskip("rclpy", reason="rclpy is not installed")
     from ros_peer import system
@@ -54,6 +55,7 @@ def test_a_subscriber_of_one_topic(tmp_path):
             child.stdout.close()
 
 
+@pytest.mark.slow
 def test_a_behaviour_tree_ends_by_itself():
     pytest.importorskip("py_trees", reason="py_trees is not installed")
     pytest.importorskip("rclpy", reason="rclpy is not installed")

@@ -214,6 +214,7 @@ def example():
     return module
 
 
+@pytest.mark.slow
 def test_the_example_tree_reacts_to_the_desk(tmp_path):
     desk_tree = example()
     person, cup = "Is a person present?", "Is there a cup?"

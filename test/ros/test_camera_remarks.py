@@ -61,6 +61,7 @@ def test_a_range_that_is_none_is_refused(tmp_path):
         assert "min_image_value (500) must be below max_image_value (500)" in status.message
 
 
+@pytest.mark.slow
 def test_the_model_of_the_simulated_desk_before_a_real_camera(tmp_path):
     with system(tmp_path, fake=DeskModel()) as s:
         overlays: list[Image] = []
@@ -77,6 +78,7 @@ def test_the_model_of_the_simulated_desk_before_a_real_camera(tmp_path):
         assert System.from_json(wait_for(lambda: told)[0].data).mark == OUT_OF_SCOPE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sim_camera", "truth"])
 def test_the_simulated_desk_and_its_recordings_are_known(tmp_path, name):
     import rclpy

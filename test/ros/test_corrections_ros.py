@@ -94,6 +94,7 @@ def learned_file(folder, question_id="person", **changes):
     write_learned(folder / f"learned-{question_id}.npz", learned)
 
 
+@pytest.mark.slow
 def test_what_was_learned_is_used_told_and_taken_back(tmp_path):
     folder = tmp_path / "learn"
     learned_file(folder)

@@ -81,6 +81,7 @@ def test_late_subscriber_gets_the_last_decision_and_the_questions(live):
     live.peer.answered()
 
 
+@pytest.mark.slow
 def test_diagnostics_when_all_is_well(live):
     for part in ("model", "image", "camera", "runtime", "questions"):
         # What was refused or missing before is soon no longer new.
@@ -586,6 +587,7 @@ def test_values_given_at_start_reach_the_questions(tmp_path):
         assert (person.enter, person.exit) == (0.9, 0.8)
 
 
+@pytest.mark.slow
 def test_lifecycle_round_trips(tmp_path):
     log = tmp_path / "decisions.jsonl"
     with system(tmp_path, autostart=False, log_file=str(log)) as s:
@@ -824,6 +826,7 @@ def test_many_questions_come_and_go_under_load(tmp_path):
         s.peer.more_decisions(5)
 
 
+@pytest.mark.slow
 def test_simulated_clock(tmp_path):
     """Without a clock nothing is known; with one there are answers; a reset starts anew."""
     from rosgraph_msgs.msg import Clock

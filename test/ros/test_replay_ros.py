@@ -102,6 +102,7 @@ def test_with_a_clock_stamps_stay_as_recorded(ros, tmp_path):
     assert clock == sorted(clock) and START_NS <= clock[0] < clock[-1] < START_NS + 10 * NS
 
 
+@pytest.mark.slow
 def test_a_loop_goes_on_and_with_a_clock_goes_back(ros, tmp_path):
     bag = make_bag(tmp_path / "bag", 2)
     got = play(ros, bag, {"/image": Image}, loop=True,

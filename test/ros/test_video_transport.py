@@ -34,6 +34,7 @@ def message(transport, codec, data, header):
     return kind(timestamp=header.stamp, frame_id=header.frame_id, format=codec, data=data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", ["compressed", "ffmpeg", "foxglove"])
 @pytest.mark.parametrize("codec", ["h264", "hevc"])
 def test_whole_pictures_with_their_own_stamps(tmp_path, capfd, transport, codec):
@@ -125,6 +126,7 @@ class ReusingModel(FakeModel):
         return self.encoder
 
 
+@pytest.mark.slow
 def test_motion_vectors_of_a_video_tell_what_changed(tmp_path):
     def paint(number, size):
         rgb = np.random.default_rng(0).integers(90, 110, (*size, 3), dtype=np.uint8)

@@ -80,6 +80,7 @@ def viewing(tmp_path, **parameters):
         yield SimpleNamespace(**ros.__dict__, page=Page(node), viewer=node)
 
 
+@pytest.mark.slow
 def test_it_follows_the_node_and_acts_on_it(tmp_path):
     with viewing(tmp_path, evidence_dir=str(tmp_path / "evidence")) as ros:
         page, peer = ros.page, ros.peer
@@ -165,6 +166,7 @@ def test_a_question_taken_meanwhile_is_refused_by_the_node(tmp_path):
         assert status == 400 and "exists already" in reply["error"]
 
 
+@pytest.mark.slow
 def test_a_stopped_camera_turns_rows_to_unknown(tmp_path):
     with viewing(tmp_path, max_age_s=1.0) as ros:
         ros.peer.start_camera()
@@ -181,6 +183,7 @@ def test_a_stopped_camera_turns_rows_to_unknown(tmp_path):
         assert any(event["kind"] == "unknown" for event in ros.page.state()["events"])
 
 
+@pytest.mark.slow
 def test_pictures_are_subscribed_only_while_watched(tmp_path):
     with viewing(tmp_path) as ros:
         peer = ros.peer
@@ -229,6 +232,7 @@ def test_a_late_viewer_sees_how_old_a_latched_decision_is():
         assert 1.0 < row["age"] <= time.monotonic() - published_s + 0.1
 
 
+@pytest.mark.slow
 def test_of_two_nodes_it_shows_its_own(tmp_path):
     """Nodes of one name in two namespaces: /b has a camera, /a has none and ends."""
     from fake_model import FakeModel
@@ -293,6 +297,7 @@ def test_statistics_say_what_diagnostics_say():
     assert (bare.state, bare.failure, bare.counts) == ("unconfigured", "no", {})
 
 
+@pytest.mark.slow
 def test_the_viewer_of_one_node_shows_nothing_of_another():
     """Two nodes of the same base name: /a/decision_node ends, /b/decision_node goes on."""
     import rclpy

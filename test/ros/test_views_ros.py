@@ -109,6 +109,7 @@ def test_ask_of_a_view_and_of_each(two):
     assert not none.success and "no view 'top' (there are: front, back)" in none.message
 
 
+@pytest.mark.slow
 def test_diagnostics_by_view(two):
     for part in ("front image", "front camera", "back image", "back camera", "questions"):
         two.peer.status(part, OK)

@@ -106,6 +106,7 @@ def test_deactivation_ends_every_wait_and_refuses_more(desk):
     assert result_of(desk.waiter.send("person"))[1].success
 
 
+@pytest.mark.slow
 def test_a_hundred_wait_at_once_without_threads(desk):
     first = result_of(desk.waiter.send("person", timeout_s=0.1))  # what one wait needs is there
     assert first[0] == ABORTED

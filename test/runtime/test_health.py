@@ -134,6 +134,7 @@ def test_overexposure_is_bright(name):
     assert BRIGHT not in conditions((image * 1.3).clip(0, 255).astype(np.uint8))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 def test_drawn_scenes_are_never_blurred_bright_or_occluded(size):
     for seed in range(20):
@@ -197,6 +198,7 @@ def test_a_static_camera_is_not_frozen_unless_identical():
     assert FROZEN in play(HealthMonitor(), [frames[0]] * 12, fps=10).active
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [

@@ -139,6 +139,7 @@ def test_a_disk_that_is_full_leaves_whole_lines(tmp_path, monkeypatch):
     assert numbers(path) == [0, 2]
 
 
+@pytest.mark.slow
 def test_a_killed_writer_leaves_whole_lines(tmp_path):
     path = tmp_path / "log.jsonl"
     code = (

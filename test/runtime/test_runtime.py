@@ -221,6 +221,7 @@ def test_backlog_skips_tier_2_but_not_tier_1(tmp_path):
     assert stats.segments == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("encode_s", "each_s"),
     [(0.045, 0.025), (0.045, 0.06), (0.15, 0.025)],
@@ -312,6 +313,7 @@ def test_a_question_added_now_is_asked_on_the_next_group():
     assert bench.times("old") == [0.125]
 
 
+@pytest.mark.slow
 def test_a_budget_too_small_for_all_asks_all_in_turn():
     engine = FakeEngine(encode_s=0.01, ask_s=0.02, each_s=0.02)
     bench = Bench(many(12, rate_hz=4.0), engine, tier2_budget_s=0.1)
@@ -327,6 +329,7 @@ def test_a_budget_too_small_for_all_asks_all_in_turn():
     assert bench.runtime.stats().skipped > 0
 
 
+@pytest.mark.slow
 def test_where_the_machine_is_too_slow_rates_are_lowered_in_turn_and_it_is_said():
     """Ten questions that together take 2.3 s: longer than any evidence counts."""
     book = QuestionBook(
@@ -452,6 +455,7 @@ def test_step_raises_the_load_error():
         runtime.step()
 
 
+@pytest.mark.slow
 def test_no_image_is_kept_once_its_group_is_answered():
     """A window holds features; its images would be hundreds of megabytes of a large camera's."""
     bench = Bench(ONE)

@@ -91,6 +91,7 @@ def test_a_head_runs_on_the_engines_features(engine, tmp_path):
     assert mine[0].p == pytest.approx(head.predict([features]), abs=1e-5)
 
 
+@pytest.mark.slow
 def test_a_second_look_is_one_plain_run_over_the_other_view_s_past_and_the_window():
     desk = load("sim_desk")
     book = QuestionBook.loads("""
@@ -224,6 +225,7 @@ def test_the_process_ends_cleanly(how):
         assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", WRITERS)
 def test_a_decision_model_answers_about_the_newest_frame(family, tmp_path):
     engine = load(str(WRITERS[family](tmp_path / family)))

@@ -111,6 +111,7 @@ class Chaos:
         assert decision.answer == UNKNOWN or 0 <= decision.age_s <= 1.6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2))])
 def test_nothing_stale_passes_as_fresh_and_all_recovers(seed):
     chaos = Chaos(seed, 120.0)

@@ -191,11 +191,13 @@ def loaded(count, settings="", seconds=20, **costs):
     return bench, [len(bench.asked(f"v{n}", 4.0)) for n in range(count)]
 
 
+@pytest.mark.slow
 def test_what_the_machine_can_do_is_served():
     _, asked = loaded(4, ask_s=0.05)
     assert asked == [64] * 4
 
 
+@pytest.mark.slow
 def test_too_much_slows_all_views_alike_and_none_is_unknown():
     bench, asked = loaded(8, encode_s=0.002, ask_s=0.1)
     assert min(asked) >= 0.8 * sum(asked) / 8
@@ -292,6 +294,7 @@ def test_a_book_of_one_view_is_as_without():
     assert set(bench.runtime.stats().rates_hz) == {"red"}
 
 
+@pytest.mark.slow
 def test_vision_that_takes_half_of_the_time_leaves_no_view_unknown():
     bench, asked = loaded(8, encode_s=0.02, ask_s=0.1, seconds=30)
     assert min(asked) >= 0.8 * sum(asked) / 8 and sum(asked) > 5 * 26
@@ -311,6 +314,7 @@ def test_a_camera_that_changes_its_size_is_told_of_its_view():
     assert "unknown" not in bench.by_view()["front"] + bench.by_view()["back"]
 
 
+@pytest.mark.slow
 def test_a_rebuild_goes_on_in_pieces_where_there_is_no_dead_time():
     bench, asked = loaded(6, ", window_groups: 2", encode_s=0.002, ask_s=0.1)
     assert bench.engine.calls("idle"), "no piece was done"
@@ -517,6 +521,7 @@ def test_a_view_removed_while_its_group_is_encoded_leaves_nothing():
     assert len(bench.asked("back", 1.2)) >= 10 and not bench.errors
 
 
+@pytest.mark.slow
 def test_views_whose_answers_stand_are_asked_anew_in_turn():
     book = many(6).replace("text: red}", "text: red, ask: on_change, refresh_s: 4}")
     bench = Views(book, FakeEngine(answer=lambda text, vision: 0.9, ask_s=0.02))

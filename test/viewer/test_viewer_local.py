@@ -131,6 +131,7 @@ def test_it_shows_and_acts_as_the_node_does():
         assert cv2.imdecode(np.frombuffer(jpeg, np.uint8), 1).shape == (24, 32, 3)  # what it sees
 
 
+@pytest.mark.slow
 def test_a_model_that_cannot_keep_up_is_called_so():
     """Every answer is older than they may be: nothing is live."""
     with Filmed(lambda: FakeModel(ask_s=1.2)) as film:
@@ -236,6 +237,7 @@ def test_run_opens_the_page():
         child.wait(20)
 
 
+@pytest.mark.slow
 def test_a_port_in_use_ends_run_before_it_begins():
     video = material.material("videos", "imageio_cockatoo.mp4")
     with socket.socket() as taken:

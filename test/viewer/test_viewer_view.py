@@ -39,6 +39,7 @@ def view(*arguments: object) -> subprocess.Popen:
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
 
 
+@pytest.mark.slow
 def test_no_browser_is_named(monkeypatch, tmp_path):
     monkeypatch.delenv("CHROME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -106,6 +107,7 @@ def test_a_node_of_another_name_is_waited_for_and_a_signal_ends_all():
     wait_for(lambda: not _listens(port), 30)  # its viewer ended with it
 
 
+@pytest.mark.slow
 def test_a_port_in_use_is_named():
     pytest.importorskip("rclpy", reason="rclpy is not installed")
     with socket.socket() as taken:
