@@ -14,7 +14,6 @@ Pure Python beside a Hugging Face tokenizer object; importing this module does n
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -82,11 +81,12 @@ def plain_tokenizer(tokenizer: Any) -> Any:
             f"tokenizer {type(tokenizer).__name__} is not a fast one (no backend_tokenizer): "
             "user text cannot be kept free of control tokens"
         )
-    spec = json.loads(backend.to_str())
-    spec["added_tokens"] = []
-    spec["post_processor"] = None
-    spec["truncation"] = spec["padding"] = None
-    return Tokenizer.from_str(json.dumps(spec))
+    plain = Tokenizer(backend.model)  # shared: a large vocabulary takes seconds to build anew
+    if backend.normalizer is not None:
+        plain.normalizer = backend.normalizer
+    if backend.pre_tokenizer is not None:
+        plain.pre_tokenizer = backend.pre_tokenizer
+    return plain
 
 
 class PromptTemplate:
@@ -217,7 +217,7 @@ class PromptTemplate:
         return self._stamps[text]
 
     def _control_id(self, token: str) -> int:
-        index = self.tokenizer.get_vocab().get(token)
+        index = self.tokenizer.backend_tokenizer.token_to_id(token)
         if index is None:
             raise PromptError(f"the tokenizer has no {token} token: not a Qwen-VL tokenizer")
         return index
