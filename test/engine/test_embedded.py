@@ -15,7 +15,7 @@ from vlm_decisions.lab.studies.score import score
 from vlm_decisions.runtime.heads import Head
 
 pytestmark = pytest.mark.slow
-CLIPS = 60
+CLIPS = 30
 BARS = {
     "auroc": {"person": 0.99, "second_person": 0.97, "cup": 0.97, "phone": 0.97, "laptop": 0.97,
               "pen": 0.95, "door_open": 0.97, "holding_cup": 0.97, "holding_phone": 0.97,
@@ -28,7 +28,7 @@ BARS = {
     "language": {"seen": 0.97, "template": 0.96, "synonym": 0.96, "negation": 0.96,
                  "composition": 0.96, "counting": 0.96, "unanswerable": 0.97},
 }
-ASKED = {"clips": 24, "each_clip": 10}  # of every split of the grammar
+ASKED = {"clips": 12, "each_clip": 10}  # of every split of the grammar
 HEADS_REVERSAL = 0.95
 
 
