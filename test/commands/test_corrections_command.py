@@ -25,7 +25,7 @@ def test_list_undo_and_export(tmp_path, capsys):
     folder = kept(tmp_path / "learn", ["no", "yes", "no"])
     assert main(["corrections", "list", "--learn-dir", str(folder)]) == 0
     assert capsys.readouterr().out.splitlines()[0] == (
-        "number 1: person is no for 0.00 s, 1 looks (said: yes)")
+        "number 1: person is no for 0.00 s, 1 look (said: yes)")
     assert main(["corrections", "undo", "--learn-dir", str(folder), "--number", "1"]) == 0
     assert "took back number 1" in capsys.readouterr().out
     out = tmp_path / "labels"

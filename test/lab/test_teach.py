@@ -7,8 +7,10 @@ import pytest
 
 from vlm_decisions.engine.engine import Engine
 from vlm_decisions.lab.bench.teach import (
+    DECIDED,
     SPANS,
     _by_turns,
+    _decided,
     _logits,
     _right,
     bench_teach,
@@ -70,13 +72,16 @@ def test_what_is_measured_is_scale_bias_and_weights():
     head = SpanFit("", (5, 5), scale=0.0, bias=(1.0,), weight=weight, pooling="mean")
     assert _logits(head, np.full((2, 1), np.nan), mean, mean, mean).tolist() == [[3.0], [7.0]]
     assert _right(z, np.array([0, 1])).all() and not _right(z, np.array([1, 0])).any()
+    assert _decided(z, np.array([0, 1]), (0.65, 0.35)) == 1.0
+    assert _decided(z, np.array([0, 1]), (0.8, 0.1)) == 0.0  # both lie between
     assert _right(np.array([[0.0, 2.0, 1.0]]), np.array([1])).all()
 
 
 def test_what_could_not_be_measured_is_told_and_the_rest_counts(monkeypatch):
     """The machine is too slow to answer a live camera, and one of two desks fails."""
     row = {"usual": 1.0, "before": 0.5, "after": dict.fromkeys(SPANS, 0.75), "spans": 40,
-           "adopted": dict.fromkeys(SPANS, True), "change_95": (0.1, 0.3)}
+           "adopted": dict.fromkeys(SPANS, True), "change_95": (0.1, 0.3),
+           "decided": dict.fromkeys(DECIDED, 0.5)}
 
     def one_desk(engine, questions, desk, *rest):
         if desk:

@@ -110,6 +110,21 @@ def test_corrections_become_answers_while_it_runs_and_are_marked(taught):
     assert state["learned"][0]["question"] == "lamp" and not state["waiting"]
 
 
+def test_thresholds_are_learned_and_count_until_somebody_sets_others(tmp_path):
+    made = Taught(tmp_path / "learn", LAMP.replace("1.0", "1.0, enter: 0.999, exit: 0.001"))
+    made.teach(10)
+    learned = read_learned(made.store.folder / "learned-lamp.npz")
+    assert (learned.thresholds, learned.instead_of) == ((0.65, 0.35), (0.999, 0.001))
+    assert str(learned).endswith("yes from 0.65, no up to 0.35")
+    for on, answer in ((True, "yes"), (False, "no")):
+        made.show(on)
+        assert made.newest().answer == answer and 0.001 < made.newest().p < 0.999
+    made.bench.runtime.replace_question("lamp", exit=0.0001)
+    made.show(True)
+    assert made.newest().answer != "yes" and made.newest().model.endswith("+learned")
+    made.close()
+
+
 def test_undoing_the_learning_brings_the_old_answers_back_until_the_next_correction(taught):
     taught.teach()
     taught.show(True)

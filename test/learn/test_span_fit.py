@@ -224,6 +224,14 @@ def test_what_lasts_counts_more():
     assert fit_spans(data).bias > equal.bias
 
 
+def test_thresholds_that_were_fitted_to_other_answers_give_way_to_the_usual_ones():
+    data = spans(40, z=biased)
+    far = fit_spans(data, thresholds=(0.99, 0.01))
+    assert far.refusal == "" and far.thresholds == (0.65, 0.35)
+    assert fit_spans(data, thresholds=(0.66, 0.34)).thresholds is None  # it makes no difference
+    assert fit_spans(data).thresholds is None
+
+
 def test_the_chance_of_guessing():
     assert by_guessing(8, 10, 0.8) > 0.6
     assert by_guessing(10, 10) == 2 ** -10 and by_guessing(0, 5) == 1.0

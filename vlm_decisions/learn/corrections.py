@@ -240,8 +240,7 @@ class Corrector:
         else:
             groups = self._between(question, view, start_ns, end_ns)
         correction, told = self.store.add(question, view, answer, said.get(view, ""), groups, model)
-        looks = f"{len(groups)} look{'' if len(groups) == 1 else 's'}"
-        return correction, f"kept {correction}, {looks}{told}"
+        return correction, f"kept {correction}, {_looks(len(groups))}{told}"
 
     def _between(
         self, question: Question, view: str, start_ns: int, end_ns: int
@@ -364,4 +363,8 @@ def _write_last(folder: Path, number: int) -> None:
 def summaries(corrections: Iterable[Correction]) -> Iterator[str]:
     """Yield a line of each correction for people."""
     for one in corrections:
-        yield f"{one}, {one.looks} looks (said: {one.said or 'nothing'})"
+        yield f"{one}, {_looks(one.looks)} (said: {one.said or 'nothing'})"
+
+
+def _looks(count: int) -> str:
+    return f"{count} look{'' if count == 1 else 's'}"

@@ -172,8 +172,9 @@ class Learner:
             return
         in_use = any(one.key == key for one in self._runtime.learned())
         spans, others = self._spans(question, view, model)
-        fit = fit_spans(spans, question.options, head=question.tier != "vlm", kept=in_use,
-                        pause=self._pause)
+        thresholds = question.enter, question.exit
+        fit = fit_spans(spans, question.options, head=question.tier != "vlm",
+                        thresholds=thresholds, kept=in_use, pause=self._pause)
         if fit.refusal:
             self._settle(key, None, fit.refusal + (
                 f"; {others} corrections are of another model" if others else ""))
@@ -184,7 +185,8 @@ class Learner:
             weight=fit.weight, pooling=fit.pooling, fingerprint=model.fingerprint,
             pixel_budget=model.pixel_budget, language=model.language, spans=fit.spans,
             counts=dict(zip(kind_of(question).answers(question), fit.counts, strict=True)),
-            before=fit.before, after=fit.after), "")
+            before=fit.before, after=fit.after, thresholds=fit.thresholds,
+            instead_of=thresholds if fit.thresholds else None), "")
 
     def _spans(self, question: Question, view: str, model: ModelId
                ) -> tuple[list[LabelledSpan], int]:

@@ -16,6 +16,9 @@ weight, which grows with the root of their number: what lasts is seen more often
 answer does not count, both sides weigh the same: how often somebody corrects an answer says nothing
 about how often it is so.
 
+`enter` and `exit` of a yes/no question were fitted to the P(yes) of before: those of a new question
+replace them where more of the held-out spans are decided right with them, by more than chance.
+
 The way and its penalty are chosen by cross-validation over spans; spans that follow each other
 closely and say the same are one. A fit is adopted only where on the held-out spans more are right
 than now and the log loss is better, both by more than chance, *and* better than that of an answer
@@ -34,6 +37,7 @@ import numpy as np
 
 from ..files.listing import listed
 from ..frames import NS
+from ..questions import Question
 from ..runtime.heads import COLOURS
 from ..runtime.learned import HeldOut, pooled
 
@@ -51,6 +55,9 @@ MARGIN_OVER_CONSTANT = 0.08
 
 #: By how much the share of held-out spans that are right must rise.
 MARGIN_RIGHT = 0.03
+
+#: By how much more of the held-out looks must be decided right than wrong for other thresholds.
+MARGIN_DECIDED = 0.02
 
 #: And by how many standard errors over spans log loss and share must be better.
 ERRORS = 1.0
@@ -76,6 +83,9 @@ USUAL_LOGIT = 5.0
 
 #: A look cannot cost more: how sure a wrong answer is says little.
 MOST_LOSS = 4.0
+
+#: `enter` and `exit` of a question that says nothing of them.
+USUAL_THRESHOLDS = Question.enter, Question.exit
 
 #: Strengths of the penalties: log loss of one span per half a squared logit of change.
 CALIBRATION = 0.15
@@ -125,7 +135,8 @@ class SpanFit:
     """What a fit comes to: see Learned for scale, bias, weight and pooling.
 
     `counts`: spans of each answer. `before`, `after`: on held-out spans. `refusal`: why it is not
-    adopted, empty where it is; the rest is then as nothing learned.
+    adopted, empty where it is; the rest is then as nothing learned. `thresholds`: None where those
+    of the question stay.
     """
 
     refusal: str
@@ -136,6 +147,7 @@ class SpanFit:
     bias: tuple[float, ...] = (0.0,)
     weight: np.ndarray = field(default_factory=lambda: np.zeros((1, 0), np.float32))
     pooling: str = ""
+    thresholds: tuple[float, float] | None = None
 
     @property
     def spans(self) -> int:
@@ -158,13 +170,15 @@ HEAD_WAYS = tuple(Recipe(False, one, pooling) for pooling in POOLINGS for one in
 
 
 def fit_spans(spans: Sequence[LabelledSpan], options: Sequence[str] = (), *, head: bool = True,
-              kept: bool = False, pause: Pause = no_pause) -> SpanFit:
+              thresholds: tuple[float, float] = USUAL_THRESHOLDS, kept: bool = False,
+              pause: Pause = no_pause) -> SpanFit:
     """Fit labelled spans and judge the fit on held-out ones.
 
     Args:
         spans: of one question at one view, any order.
         options: of the question; none for yes/no.
         head: a head may be learned of yes/no; it asks the language model no more.
+        thresholds: `enter` and `exit` of the question.
         kept: what was fitted to most of them is in use: it is kept as long as it is better at all.
         pause: called between pieces of work of a few milliseconds.
     """
@@ -198,7 +212,21 @@ def fit_spans(spans: Sequence[LabelledSpan], options: Sequence[str] = (), *, hea
     scale, bias, weight = looks.plain(_fit(looks, design, np.arange(len(spans)), pause), found.way)
     if found.way.present and scale <= 0:
         return replace(fit, refusal="an answer would be less likely the more the model says so")
-    return replace(fit, scale=scale, bias=bias, weight=weight, pooling=found.way.pooling)
+    return replace(fit, scale=scale, bias=bias, weight=weight, pooling=found.way.pooling,
+                   thresholds=None if options else _thresholds(looks, found.logits, thresholds))
+
+
+def _thresholds(looks: LooksOfSpans, logits: np.ndarray, present: tuple[float, float]
+                ) -> tuple[float, float] | None:
+    """Return the thresholds of a new question where they decide better, else None."""
+    gained = looks.decided(logits, USUAL_THRESHOLDS) - looks.decided(logits, present)
+    better = gained.mean() >= MARGIN_DECIDED and _surely(gained)
+    return USUAL_THRESHOLDS if better else None
+
+
+def _surely(gained: np.ndarray) -> bool:
+    """Tell whether spans gain by more than chance, (S,)."""
+    return bool(gained.mean() > ERRORS * gained.std(ddof=1) / math.sqrt(len(gained)))
 
 
 def _too_few(counts: np.ndarray, options: Sequence[str]) -> str:
@@ -223,10 +251,14 @@ class Judged:
 
 @dataclass(frozen=True, eq=False)
 class Chosen:
-    """The way to be taken and how it does on held-out spans; `first`: log loss of the first one."""
+    """The way to be taken and how it does on held-out spans; `first`: log loss of the first one.
+
+    `logits`: of held-out looks, (L, K).
+    """
 
     way: Recipe
     held: Judged
+    logits: np.ndarray
     first: float
 
 
@@ -251,7 +283,7 @@ def _refusal(before: Judged, after: Judged, known: np.ndarray, fit: SpanFit, kep
     right, of = fit.after.accuracy * fit.spans, fit.spans
     if by_guessing(right, of, max(fit.counts) / of) > GUESSING:
         return f"{right:.0f} of {of} held-out spans right may be by chance ({numbers})"
-    if any(one.mean() <= ERRORS * one.std(ddof=1) / math.sqrt(len(one)) for one in (gained, more)):
+    if not (_surely(gained) and _surely(more)):
         return f"it may be better than now by chance only ({numbers}; right {shares})"
     return ""
 
@@ -386,6 +418,15 @@ class LooksOfSpans:
         return Judged(np.bincount(self.span, losses * self.share),
                       np.bincount(self.span, right * self.share))
 
+    def decided(self, logits: np.ndarray, thresholds: tuple[float, float]) -> np.ndarray:
+        """Return the share of looks decided right less that decided wrong, of each span (S,).
+
+        Of yes/no, by `enter` and `exit`; what lies between them is not decided.
+        """
+        p = 1 / (1 + np.exp(-np.clip(logits[:, 0], -50, 50)))
+        said = (p >= thresholds[0]).astype(float) - (p <= thresholds[1])
+        return np.bincount(self.span, said * (2 * self.right[:, 0] - 1) * self.share)
+
     def plain(self, w: np.ndarray, way: Recipe) -> tuple[float, tuple[float, ...], np.ndarray]:
         """Return scale, bias and weight on z and features as they are, of a fit's weights."""
         count = self.z.shape[1]
@@ -425,7 +466,7 @@ def _turned(features: np.ndarray, most: int) -> tuple[np.ndarray, tuple[np.ndarr
 def _choose(looks: LooksOfSpans, parts: Sequence[tuple[np.ndarray, np.ndarray]],
             ways: Sequence[Recipe], pause: Pause) -> Chosen:
     """Return the way with the least log loss on held-out spans; where it is close, the first."""
-    best: tuple[float, Recipe, Judged] | None = None
+    best: tuple[float, Recipe, Judged, np.ndarray] | None = None
     first = 0.0
     for way in ways:
         design, logits = looks.design(way), np.empty(looks.z.shape)
@@ -438,9 +479,9 @@ def _choose(looks: LooksOfSpans, parts: Sequence[tuple[np.ndarray, np.ndarray]],
         if best is None:
             first = loss
         if best is None or loss < best[0] - GREATER_CHANGE:
-            best = loss, way, held
+            best = loss, way, held, logits
     assert best is not None
-    return Chosen(best[1], best[2], first)
+    return Chosen(*best[1:], first)
 
 
 def _fit(looks: LooksOfSpans, design: Design, into: np.ndarray, pause: Pause) -> np.ndarray:

@@ -32,6 +32,11 @@ class Answerers:
         learned = self._learned.get(question.id)
         return learned if learned is not None and learned.is_of(question) else None
 
+    def deciding(self, question: Question) -> Question:
+        """Return a question with the thresholds to decide with: what was learned may bring some."""
+        learned = self.learned(question)
+        return question if learned is None else learned.deciding(question)
+
     def head(self, question: Question) -> Head | Learned | None:
         """Return the head that answers, None where the language model does. Raises HeadError.
 

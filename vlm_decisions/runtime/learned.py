@@ -14,7 +14,7 @@ import math
 import os
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -51,7 +51,8 @@ class Learned:
     learned beside. `scale`, `bias` (K), `weight`, `pooling`: see the module; weight is float32
     (K, D) for `mean`, (K, 2D) for `mean_max`, (K, C) for `colours`, (K, 0) for none. `fingerprint`,
     `pixel_budget`, `language`: of the model. `spans`: from how many, `counts`: by answer. `before`,
-    `after`: on held-out spans, without it and with it.
+    `after`: on held-out spans, without it and with it. `thresholds`: enter and exit to decide with,
+    as long as the question's own are `instead_of`; None where its own count.
     """
 
     question_id: str
@@ -70,6 +71,8 @@ class Learned:
     counts: Mapping[str, int]
     before: HeldOut
     after: HeldOut
+    thresholds: tuple[float, float] | None = None
+    instead_of: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         """Check all parts, so that answering cannot fail on them."""
@@ -85,6 +88,8 @@ class Learned:
                                f"{self.bias} {count} finite")
         if not self.scale and not weight.size:
             raise LearnedError("neither the answer nor the picture counts: scale 0, no weight")
+        if self.thresholds and not 0 <= self.thresholds[1] < self.thresholds[0] <= 1:
+            raise LearnedError(f"thresholds {self.thresholds} must be 0 <= exit < enter <= 1")
         if not self.scale and self.options:
             raise LearnedError("a head answers yes or no only: scale 0, and there are options")
 
@@ -105,15 +110,18 @@ class Learned:
 
     def __str__(self) -> str:
         """Say in words where it comes from, and what it brings."""
+        decides = ("; yes from {:g}, no up to {:g}".format(*self.thresholds) if self.thresholds
+                   else "")
         return (f"learned on this camera, from {self.spans} spans ({self.what}): log loss "
                 f"{self.before.log_loss:.2f} before, {self.after.log_loss:.2f} after; right "
-                f"{100 * self.before.accuracy:.0f}% before, {100 * self.after.accuracy:.0f}% after")
+                f"{100 * self.before.accuracy:.0f}% before, {100 * self.after.accuracy:.0f}% after"
+                f"{decides}")
 
     def summary(self) -> dict[str, Any]:
         """Return plain values for JSON."""
         return {"question": self.question_id, "view": self.view, "what": self.what,
                 "spans": self.spans, "counts": dict(self.counts), "before": asdict(self.before),
-                "after": asdict(self.after), "words": str(self)}
+                "after": asdict(self.after), "thresholds": self.thresholds, "words": str(self)}
 
     def is_of(self, question: Question) -> bool:
         """Tell whether it was learned of what the question asks now."""
@@ -121,6 +129,12 @@ class Learned:
                 and question.options == self.options
                 and (question.scale, question.bias) == self.shipped
                 and not (self.is_head and question.tier == "vlm"))
+
+    def deciding(self, question: Question) -> Question:
+        """Return the question with the thresholds to decide with; those set since then count."""
+        if self.thresholds is None or (question.enter, question.exit) != self.instead_of:
+            return question
+        return replace(question, enter=self.thresholds[0], exit=self.thresholds[1])
 
     def check(self, question: Question, fingerprint: str, pixel_budget: int, language: str) -> None:
         """Raise LearnedError, naming both, unless it is of this question and model."""
@@ -221,6 +235,10 @@ def read_learned(path: str | os.PathLike) -> Learned:
             header[name] = HeldOut(**{key: float(value) for key, value in header[name].items()})
         header["shipped"] = tuple(map(float, header["shipped"]))
         header["bias"] = tuple(map(float, header["bias"]))
+        for name in ("thresholds", "instead_of"):
+            if header[name] is not None:
+                enter, leave = map(float, header[name])
+                header[name] = enter, leave
         header["options"] = tuple(map(str, header["options"]))
         header["counts"] = {str(name): int(count) for name, count in header["counts"].items()}
         for name, kind in _TYPES.items():

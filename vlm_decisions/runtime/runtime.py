@@ -827,7 +827,8 @@ class Runtime:
             ):
                 view.meter.drop("outdated")
             else:
-                decisions = view.gate.result(result, question, self._clock_ns())
+                decides = view.processor.answerers.deciding(question)
+                decisions = view.gate.result(result, decides, self._clock_ns())
                 if question.implies:
                     answers = self._answers(view)
                     decisions = [

@@ -445,7 +445,7 @@ class Processor:
         for result in work.results:
             question = result.question
             if question.unsure and result.probabilities and not kind_of(question).settles(
-                question, result.probabilities
+                self.answerers.deciding(question), result.probabilities
             ):
                 self._unsure.append(question)
             self._standing.drop(question.id)

@@ -8,6 +8,7 @@ there are, and fitted by what the node learns with. Measured are other episodes 
 from __future__ import annotations
 
 import itertools
+import math
 import statistics
 import tempfile
 import threading
@@ -43,6 +44,9 @@ SPANS = (5, 10, 20, 40)
 BEYOND = 0.025
 """How often chance alone puts a 95% interval below 0, where nothing has changed."""
 
+DECIDED = ("before", "after", "after_same_thresholds")
+"""What is decided right: see bench_teach."""
+
 LIVE = ("seconds_to_adopt", "adoptions", "tick_p95_ms", "tick_p95_ratio")
 """Figures of the live part."""
 
@@ -67,7 +71,9 @@ def bench_teach(*, desks: int = 2, episodes: int = 24, held: int = 16, lamps: in
         strange one; after: by number of spans, with what was adopted. Of each question and desk the
         share of looks that are right with the most probable answer; the mean of these. recovered:
         by number of spans, the share of the loss that is won back. adopted: by number of spans, how
-        many. spans: that there were, of 40, the mean. worse_questions: how many were right less
+        many. decided: of yes/no questions the share of looks whose P(yes) lies right beyond `enter`
+        or `exit`: before, with 40 spans, and with these and the thresholds of before. spans: that
+        there were, of 40, the mean. worse_questions: how many were right less
         often with 40 spans than before, more so than by chance: the 95% interval over held-out
         episodes lies below 0. worse_by_chance: how many of that kind chance alone would make, of
         those that changed. worse_at_all: how many were right less often by however little, and
@@ -112,8 +118,8 @@ def bench_teach(*, desks: int = 2, episodes: int = 24, held: int = 16, lamps: in
 
 def _summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the figures of all questions of all desks; None where there are no questions."""
-    names = ("usual", "before", "after", "recovered", "adopted", "spans", "worse_questions",
-             "worse_by_chance", "worse_at_all", "worst")
+    names = ("usual", "before", "after", "recovered", "adopted", "decided", "spans",
+             "worse_questions", "worse_by_chance", "worse_at_all", "worst")
     if not rows:
         return dict.fromkeys(names)
     usual, before, spans = (statistics.mean(row[name] for row in rows)
@@ -124,7 +130,9 @@ def _summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         usual, before, {str(n): after[n] for n in SPANS},
         {str(n): (after[n] - before) / (usual - before) if usual != before else None
          for n in SPANS},
-        {str(n): sum(row["adopted"][n] for row in rows) for n in SPANS}, spans,
+        {str(n): sum(row["adopted"][n] for row in rows) for n in SPANS},
+        {name: statistics.mean(row["decided"][name] for row in rows if row["decided"])
+         for name in DECIDED}, spans,
         sum(bool(row["change_95"]) and row["change_95"][1] < 0 for row in rows),
         BEYOND * sum(change != 0 for change in changes),
         sum(change < 0 for change in changes), min(0.0, *changes)), strict=True))
@@ -139,6 +147,9 @@ def print_teach(result: dict[str, Any]) -> None:
         for n, accuracy in result["after"].items():
             print(f"with {n:>2} spans: {accuracy:.3f}, {100 * result['recovered'][n]:.0f}% of the "
                   f"loss won back; {result['adopted'][n]} adopted")
+        print("right beyond the thresholds: {before:.3f} before, {after:.3f} with 40 spans "
+              "({after_same_thresholds:.3f} with the thresholds of before)".format(
+                  **result["decided"]))
         print(f"worse than before, more than by chance over episodes: {result['worse_questions']} "
               f"({result['worse_by_chance']:.1f} would be by chance); by however little: "
               f"{result['worse_at_all']} (by {-result['worst']:.3f} at most)")
@@ -206,21 +217,26 @@ def _row(question: Question, desk: int, spans: Sequence[LabelledSpan], usual: Re
     name = question.id
     z, mean, peak, colours, answer = (getattr(test, part)[name] for part in
                                       ("z", "mean", "max", "colours", "answer"))
-    after, adopted, refusal, fit, right = {}, {}, "", None, _right(z, answer)
+    after, adopted, refusal, fit, logits = {}, {}, "", None, z
+    own = question.enter, question.exit
     for n in SPANS:
-        new = fit_spans(spans[:n], question.options, head=question.tier != "vlm",
+        new = fit_spans(spans[:n], question.options, head=question.tier != "vlm", thresholds=own,
                         kept=fit is not None)
         fit, refusal = (new, "") if not new.refusal else (None, new.refusal)
         adopted[n] = fit is not None
-        right = _right(z if fit is None else _logits(fit, z, mean, peak, colours), answer)
-        after[n] = float(np.mean(right))
-    change = right.astype(float) - _right(z, answer)
+        logits = z if fit is None else _logits(fit, z, mean, peak, colours)
+        after[n] = float(np.mean(_right(logits, answer)))
+    change = _right(logits, answer).astype(float) - _right(z, answer)
+    new = fit.thresholds if fit is not None and fit.thresholds else own
     scene = test.scene[name]
     parts = np.stack([np.bincount(scene, change), np.bincount(scene)], axis=1)
     return {"question": name, "desk": desk, "spans": len(spans), "looks": len(answer),
             "usual": float(np.mean(_right(usual.z[name], usual.answer[name]))),
             "before": float(np.mean(_right(z, answer))), "after": after, "adopted": adopted,
-            "change_95": bootstrap_sums(parts, lambda sums: sums[0] / sums[1]),
+            "decided": {} if question.options else dict(zip(DECIDED, (
+                _decided(one, answer, by) for one, by in ((z, own), (logits, new), (logits, own))),
+                strict=True)),
+            "thresholds": new, "change_95": bootstrap_sums(parts, lambda sums: sums[0] / sums[1]),
             "refusal": refusal}
 
 
@@ -228,6 +244,12 @@ def _right(logits: np.ndarray, answer: np.ndarray) -> np.ndarray:
     """Return whether the most probable answer is right, (N,), of logits (N, K)."""
     said = logits[:, 0] <= 0 if logits.shape[1] == 1 else logits.argmax(axis=1)
     return said == answer
+
+
+def _decided(logits: np.ndarray, answer: np.ndarray, thresholds: tuple[float, float]) -> float:
+    """Return the share of looks decided right by enter and exit, of yes/no logits (N, 1)."""
+    enter, leave = (math.log(p / (1 - p)) for p in thresholds)
+    return float(np.mean(np.where(answer == 0, logits[:, 0] >= enter, logits[:, 0] <= leave)))
 
 
 def _logits(fit: SpanFit, z: np.ndarray, *features: np.ndarray) -> np.ndarray:
