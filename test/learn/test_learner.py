@@ -125,6 +125,25 @@ def test_thresholds_are_learned_and_count_until_somebody_sets_others(tmp_path):
     made.close()
 
 
+def test_only_what_was_learned_is_asked_anew_of_an_unchanged_picture(tmp_path):
+    made = Taught(tmp_path / "learn", LAMP.replace("1.0", "1.0, ask: on_change, refresh_s: 60"))
+    made.show(False)
+    log = made.bench.engine.log
+    numbers = HeldOut(1.0, 0.5)
+    learned = Learned("lamp", "", "Is the lamp on?", (), (1.0, 0.0), 1.0, (9.0,),
+                      np.zeros((1, 0), np.float32), "", "f00d", 4096, "", 12, {}, numbers, numbers)
+    for change, answer, asked in ((lambda: None, "no", set()),
+                                  (lambda: made.bench.runtime.learn(learned), "yes", {"lamp"}),
+                                  (lambda: made.learner.undo("lamp", ""), "no", {"lamp"})):
+        log.clear()
+        change()
+        made.show(False)
+        assert made.newest().answer == answer
+        texts = {text for entry in log if entry[0] == "ask" for text in entry[1]}
+        assert texts == {f"Is the {name} on?" for name in asked}
+    made.close()
+
+
 def test_undoing_the_learning_brings_the_old_answers_back_until_the_next_correction(taught):
     taught.teach()
     taught.show(True)

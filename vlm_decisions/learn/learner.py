@@ -40,7 +40,7 @@ from .span_fit import LOOKS, LabelledSpan, fit_spans
 NICENESS = 10
 """How much more the thread gives way than others, where niceness is by thread (Linux)."""
 
-SHARE = 0.1
+SHARE = 0.15
 """How much of its time the thread works at most."""
 
 PIECE_S = 0.0005

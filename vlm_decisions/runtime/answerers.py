@@ -21,11 +21,12 @@ class Answerers:
         self._heads = heads
         self._learned: Mapping[str, Learned] = {}
 
-    def use(self, learned: Mapping[str, Learned]) -> bool:
-        """Answer from now on with what was learned, by id; return whether that is another."""
-        changed = learned is not self._learned
-        self._learned = learned
-        return changed
+    def use(self, learned: Mapping[str, Learned]) -> set[str]:
+        """Answer from now on with what was learned, by id; return of which that is another."""
+        before, self._learned = self._learned, learned
+        if before is learned:
+            return set()
+        return {name for name in {*before, *learned} if before.get(name) is not learned.get(name)}
 
     def learned(self, question: Question) -> Learned | None:
         """Return what was learned of a question, None where nothing was."""

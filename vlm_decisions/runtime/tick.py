@@ -129,8 +129,8 @@ class Processor:
 
     def use(self, learned: Mapping[str, Learned]) -> None:
         """Answer from now on with what was learned of these questions, by id."""
-        if self.answerers.use(learned):
-            self._standing.clear()  # they are of before
+        for name in self.answerers.use(learned):
+            self._standing.drop(name)  # it is of before
 
     def restart(self) -> None:
         """Begin a new window: what comes next is not contiguous with what was."""
