@@ -22,7 +22,7 @@ class FakeStream:
 
     def append(self, group, stamps_ns, *, left_out_ns=0) -> None:
         start_ns, end_ns = stamps_ns
-        timed = SimpleNamespace(group=group, t_start_ns=start_ns, t_end_ns=end_ns)
+        timed = SimpleNamespace(group=group, t_start_ns=start_ns, t_end_ns=end_ns, left_out_ns=0)
         self.history = [*self.history, timed][-self.window_groups :]
 
     def ask(self, queries):

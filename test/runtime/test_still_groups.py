@@ -103,6 +103,35 @@ def test_features_that_a_refresh_made_anew_are_asked_about():
     assert asked_s(bench)[7:] == [1.875] + [2.125] * 4
 
 
+@pytest.mark.parametrize("where", ["window", "long"])
+def test_a_second_look_is_told_of_a_steady_rate_too(where):
+    told = []
+
+    class Doubtful(FakeEngine):
+        def stream(self, window_groups, mode):
+            stream = super().stream(window_groups, mode)
+            ask = stream.ask
+
+            def noted(queries):
+                if mode == "window":
+                    told.append([(one.t_end_ns - one.left_out_ns) / NS for one in stream.history])
+                return ask(queries)
+
+            stream.ask = noted
+            return stream
+
+    bench = Bench("views:\n  near: {window_groups: 2}\n  long: {sample_hz: 2, window_groups: 8}\n"
+                  f"questions: [{{id: q, text: q, view: near, unsure: {where}}}]\n",
+                  Doubtful(answer=lambda *_: 0.5), reuse=PIXELS, max_age_s=4.0)  # fmt: skip
+    for second in (1, 2, 8, 9, 10, 22, 23):
+        bench.clock.at(second - 0.01, lambda level=second: bench.camera.shade.__setitem__(
+            slice(None), (-90 if level % 2 else 90, 0, 0)))
+    film(bench, 26)
+    gaps = {round(b - a, 3) for times in told for a, b in zip(times, times[1:], strict=False)}
+    assert gaps and min(gaps) > 0
+    assert max(gaps) <= {"window": 0.25, "long": 1.25}[where], "groups come each 0.25 s and 1 s"
+
+
 def test_heads_answer_about_every_group(tmp_path):
     bench = Bench("- {id: person, text: p}", reuse=PIXELS, head_paths=(person_head(tmp_path),))
     film(bench, 3)

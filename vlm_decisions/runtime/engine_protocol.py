@@ -26,11 +26,15 @@ class ReadoutLike(Protocol):
 
 
 class TimedGroup(Protocol):
-    """An encoded group in a stream, with the stamps of its two frames."""
+    """An encoded group in a stream, with the stamps of its two frames.
+
+    `left_out_ns`: time since the stream's first group that the model is not told.
+    """
 
     group: Pooled
     t_start_ns: int
     t_end_ns: int
+    left_out_ns: int
 
 
 class StreamLike(Protocol):

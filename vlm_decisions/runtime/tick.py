@@ -9,6 +9,7 @@ import math
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -321,7 +322,8 @@ class Processor:
         self._unsure = [question for question in self._unsure if question.unsure != where]
         seen = () if self._must_reset else self._stream.history
         window = seen[-self._settings.window_groups :]
-        groups = [*(one for one in before if seen and one.t_end_ns < window[0].t_start_ns), *window]
+        past = [one for one in before if seen and one.t_end_ns < window[0].t_start_ns]
+        groups = [*past, *window]
         if not unsure or not seen or groups[0].t_start_ns >= seen[0].t_start_ns:
             return Work()
         if left_s <= 0 or self._look_s * len(groups) > left_s:
@@ -331,8 +333,9 @@ class Processor:
         self._meter.count("asked_again", len(unsure))
         try:
             stream = self._engine.stream(len(groups), "window")
-            for one in groups:
-                stream.append(one.group, (one.t_start_ns, one.t_end_ns))
+            for one, left_out_ns in zip(groups, _left_out_ns(past, window, where), strict=True):
+                stamps_ns = one.t_start_ns, one.t_end_ns
+                stream.append(one.group, stamps_ns, left_out_ns=left_out_ns)
             readouts = stream.ask(self.answerers.queries(unsure))
         except Exception as error:
             return Work(faults=(f"engine, asked again: {_text(error)}",))
@@ -586,6 +589,23 @@ class Processor:
             model=self._engine.name,
         )
         return Result(question, evidence, reason=reason)
+
+
+def _left_out_ns(
+    past: Sequence[TimedGroup], window: Sequence[TimedGroup], where: str
+) -> list[int]:
+    """Return how much of the time before each group of a second look the model is not told.
+
+    It is that of groups which were left out since nothing changed. Where another view's past meets
+    the window, it is all beyond that view's step from group to group.
+    """
+    groups = [*past, *window]
+    found = [0, *(one.left_out_ns - last.left_out_ns for last, one in pairwise(groups))]
+    if past and where != WINDOW:
+        last, first = past[-1], window[0]
+        step_ns = 2 * (last.t_end_ns - last.t_start_ns)
+        found[len(past)] = max(0, first.t_start_ns - last.t_end_ns - step_ns)
+    return found
 
 
 def _text(error: Exception) -> str:
