@@ -44,9 +44,9 @@ class ReuseSettings:
     """
 
     mode: str = "off"
-    threshold: float = 8.5
+    threshold: float = 9.0
     brightness: bool = True
-    full_above: float = 0.5
+    full_above: float = 0.4
     refresh_groups: int = 16
     skip_still: bool = True
 

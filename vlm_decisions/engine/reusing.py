@@ -25,7 +25,7 @@ from .vision import Kept, VisionEncoder, VisionGroup
 
 #: Share of the threshold that the tokens which did not change may differ by on average. Beyond it
 #: the whole picture has changed a little, as when the camera moves: all tokens are encoded.
-RESTLESS: Final = 0.6
+RESTLESS: Final = 0.8
 
 
 class ReusingEncoder:
