@@ -217,7 +217,7 @@ def _shift(now: np.ndarray, before: np.ndarray, cell: int) -> tuple[float, float
 
 
 def _apart(left: np.ndarray) -> float:
-    """Return how many cells differ by more than noise does; those that differ less count in part."""
+    """Return how many cells differ by more than noise does; others count in part."""
     squares = left * left
     return float((squares / (squares + OUTLIER**2)).sum())
 
