@@ -115,7 +115,7 @@ def test_answers_are_those_of_mlx_vlm(engine, reference):
 @pytest.mark.slow
 def test_an_image_that_is_cut_into_tiles_is_that_of_mlx_vlm(engine, reference):
     """It has more pixels than the model sees: the model's own processor makes it smaller."""
-    frame = moving_frames(1, 1700, 1700)[0]
+    frame = moving_frames(1, 550, 1100)[0]  # more than two tiles of 512 pixels, beside each other
     asked, typed = QUERIES[:2], {name: TYPED[name] for name in "ab"}
     got = engine.ask(engine.encode([frame]), asked)
     assert distance(got, own_probabilities(reference, frame, typed)) < SAME

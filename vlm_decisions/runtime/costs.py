@@ -40,6 +40,7 @@ class CostModel:
     def __init__(self, memory: int = 32) -> None:
         """`memory`: batches that are remembered."""
         self._batches: deque[tuple[int, float]] = deque(maxlen=memory)
+        self._fitted = math.nan, math.nan
 
     @property
     def known(self) -> bool:
@@ -50,11 +51,13 @@ class CostModel:
         """Remember that a batch of so many tokens took `seconds`."""
         if tokens > 0 and seconds >= 0:
             self._batches.append((tokens, seconds))
+            self._fitted = self._fit()
 
     def fit(self) -> tuple[float, float]:
         """Return (fixed, each) in seconds, NaN before any batch."""
-        if not self._batches:
-            return math.nan, math.nan
+        return self._fitted
+
+    def _fit(self) -> tuple[float, float]:
         tokens, seconds = np.array(self._batches, np.float64).T
         if np.ptp(tokens) > 0:
             slope, intercept = np.polyfit(tokens, seconds, 1)
