@@ -32,7 +32,7 @@ def engine():
 @pytest.mark.slow
 def test_the_figures_and_the_control_that_must_fail(engine, capsys):
     result = study_reuse(engine, 1, names=["reuse", "no_skip", "random", "paper_tau4_gop8"],
-                         seconds=8.0)
+                         seconds=5.0)
     assert result.keys() >= KEYS
     modes = result["modes"]
     assert list(modes) == ["reuse", "no_skip", "random", "paper_tau4_gop8"]
