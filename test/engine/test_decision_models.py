@@ -123,6 +123,7 @@ def test_an_image_that_is_cut_into_tiles_is_that_of_mlx_vlm(engine, reference):
     assert distance(blank, [one.probabilities for one in got]) > OTHER
 
 
+@pytest.mark.slow
 def test_one_question_alone_is_answered_as_in_a_batch(engine, reference):
     frame = moving_frames(1)[0]
     seen = engine.encode([frame])

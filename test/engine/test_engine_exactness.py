@@ -118,6 +118,7 @@ def test_images(family):
     assert margin.exact, margin
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("in_numpy", [True, False])
 @pytest.mark.parametrize("words", [60, 125, 140])
 def test_questions_longer_than_a_chunk(words, in_numpy):

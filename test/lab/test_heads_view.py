@@ -48,6 +48,7 @@ def test_it_stops_when_told(tmp_path):
     assert heads_view(PixelModel(), [head()], VideoFile(str(video)), 1.0)["frames"]["count"] == 9
 
 
+@pytest.mark.slow
 def test_the_figure(tmp_path):
     pytest.importorskip("matplotlib", reason="figures need matplotlib")
     video = presence_video(tmp_path / "v.mp4", 3)

@@ -108,6 +108,7 @@ def test_a_users_questions(videos, questions, capsys, monkeypatch):
         assert any("tier" in line for line in table)
 
 
+@pytest.mark.slow
 def test_another_file_is_written_and_the_first_stays(videos, questions, tmp_path):
     run(videos, questions, out=tmp_path / "new.yaml")
     assert questions.read_text() == QUESTIONS
@@ -320,6 +321,7 @@ def at_exit(predictions, noise, seed=0):
         for one in predictions]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["choice", "score"])
 def test_the_early_exit_of_a_choice_or_score_is_fitted(kind, capsys):
     question = Question("q", "Which?", kind=kind, options=LEVELS.options, depth="auto")

@@ -68,6 +68,7 @@ def test_a_head_for_each_depth_is_written_with_what_it_is_for(engine, trained):
     assert deciding_head(SQUARE, loaded) is two
 
 
+@pytest.mark.slow
 def test_heads_for_other_models_texts_and_depths(engine, trained):
     out, _ = trained
     heads, refused = load_heads([out], engine.fingerprint, engine.pixel_budget, "another")

@@ -110,6 +110,7 @@ def test_corrections_become_answers_while_it_runs_and_are_marked(taught):
     assert state["learned"][0]["question"] == "lamp" and not state["waiting"]
 
 
+@pytest.mark.slow
 def test_thresholds_are_learned_and_count_until_somebody_sets_others(tmp_path):
     made = Taught(tmp_path / "learn", LAMP.replace("1.0", "1.0, enter: 0.999, exit: 0.001"))
     made.teach(10)
@@ -200,6 +201,7 @@ def test_what_was_learned_lasts_and_another_model_refuses_it_by_name(tmp_path, t
     assert (tmp_path / "learn" / "learned-lamp.npz").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spoil", ("empty", "text", "of_another", "not_finite", "fields"))
 def test_bad_files_are_named_and_it_goes_on(tmp_path, taught, spoil):
     taught.teach()
@@ -309,6 +311,7 @@ def hardly_differs(text, vision):
     return [20.0, 0.05 * red, 0.0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ("choice", "score"))
 def test_a_choice_and_a_score_are_learned_by_option(tmp_path, kind):
     made = Taught(tmp_path / "learn", f"""

@@ -84,6 +84,7 @@ def test_motion_heads_read_time(motion, tmp_path):
     assert heads[0].predict(there) > 0.7 and heads[0].predict(back) < 0.3  # it turns with the clip
 
 
+@pytest.mark.slow
 def test_a_clip_and_its_reversal_are_never_split(motion):
     features = features_of(PixelModel(), find_recordings([motion]), backwards=True)
     labels = read_labels(motion / "labels.csv")

@@ -206,6 +206,7 @@ def test_too_much_slows_all_views_alike_and_none_is_unknown():
     assert not late
 
 
+@pytest.mark.slow
 def test_a_view_of_more_priority_is_served_more():
     _, asked = loaded(4, ", priority: 3", encode_s=0.002, ask_s=0.2)
     others = sum(asked[1:]) / 3
@@ -213,6 +214,7 @@ def test_a_view_of_more_priority_is_served_more():
     assert 1.8 * others < asked[0] < 5 * others
 
 
+@pytest.mark.slow
 def test_a_view_whose_answers_may_be_older_is_asked_less():
     _, asked = loaded(4, ", max_age_s: 8", encode_s=0.002, ask_s=0.2)
     assert 0 < asked[0] < 0.6 * sum(asked[1:]) / 3

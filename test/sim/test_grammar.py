@@ -178,6 +178,7 @@ def test_numbers():
     assert len(seen) >= len(holds) and len(COUNTS) > len(seen)
 
 
+@pytest.mark.slow
 def test_splits_keep_apart(drawn):
     assert not any(p.held_out for p in drawn.values())
     rng = np.random.default_rng(3)

@@ -126,6 +126,7 @@ def test_a_file_that_is_cut_says_what_is_missing(tmp_path, name):
     assert re.search(r"of 60 frames could be read|it ends after \d\.\d of 3\.8 s", shortfall)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "codec"), [("a.mkv", "libx264"), ("a.webm", "libvpx")])
 def test_matroska_that_is_damaged_between_its_frames(tmp_path, name, codec):
     """No packet fails: what the demuxer passes over, and the frames of the end, just lack."""
