@@ -433,6 +433,8 @@ def test_raw_with_namespace_and_remap(tmp_path):
         s.peer.start_camera("/front/rgb")
         assert s.peer.answered().question_id == "person"
         assert s.peer.count_publishers("/robot/decision_node/decisions/person") == 1
+        told = s.peer.status("image")
+        assert (told.name, told.hardware_id) == ("/robot/decision_node: image", "/front/rgb")
 
 
 def test_refusals_are_logged_now_and_then(tmp_path, capfd):
