@@ -285,6 +285,8 @@ def test_connections_are_limited(monkeypatch):
         many = [stack.enter_context(socket.create_connection(("127.0.0.1", viewer.port)))
                 for _ in range(60)]
         wait_for(lambda: sum(map(ended, many)) == 30)
+        assert all(map(ended, many[:30])), "those that waited for longest"
+        assert reachable(viewer), "though the others stay"
         for connection in many:
             connection.close()
         wait_for(lambda: reachable(viewer))

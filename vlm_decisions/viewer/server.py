@@ -19,7 +19,7 @@ from .guard import is_loopback
 HOST, PORT = "127.0.0.1", 8321
 
 MAX_CONNECTIONS = 256
-"""Connections at the same time, whatever they do; one more is closed at once."""
+"""Connections at the same time. For one more, the one is closed that only waits for longest."""
 
 REQUEST_S = 10.0
 """A connection that has not sent a whole request by then is closed, seconds."""
@@ -88,10 +88,12 @@ class _Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
+        self._wait()
         if len(self.connections) > MAX_CONNECTIONS:
-            transport.abort()
-        else:
-            self._wait()
+            waiting = [one for one in self.connections if getattr(one, "_waiting", None)]
+            oldest = min(waiting, key=lambda one: one._waiting.when())  # at the latest itself
+            oldest._end_wait()
+            oldest.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
