@@ -13,6 +13,7 @@ from fake_model import FakeModel
 from ros_peer import QUESTIONS  # sets the environment for rclpy
 
 from vlm_decisions import cli
+from vlm_decisions.lab.bench import soak as soak_test
 from vlm_decisions.lab.bench.soak import Soak
 from vlm_decisions.lab.bench.soak_images import ENCODINGS, encoded
 from vlm_decisions.lab.bench.soak_rig import bench_soak
@@ -28,8 +29,10 @@ KEYS = {"rss_mb", "ticks", "faults", "missed", "stale_as_fresh", "tracebacks"}
 
 
 @pytest.fixture
-def soak(tmp_path):
+def soak(tmp_path, monkeypatch):
     def run(frame_s, *kinds, say=None):
+        if kinds:  # one size of images: memory is looked at where all faults are
+            monkeypatch.setattr(soak_test, "SIZES", 3 * soak_test.SIZES[2:3])
         file = tmp_path / "questions.yaml"
         file.write_text(QUESTIONS)
         said = []
