@@ -131,6 +131,7 @@ def test_one_question_alone_is_answered_as_in_a_batch(engine, reference):
     assert distance(alone, own_probabilities(reference, frame)) < ROUNDING
 
 
+@pytest.mark.slow
 def test_decisions_are_those_of_mlx_vlms_predict(engine, reference, folder):
     from mlx_vlm.decision import predict
 

@@ -62,6 +62,7 @@ def test_the_ladders_exits_are_the_engines():
     assert abs(found[0, 0] - found[0, -1]) > 1e-2
 
 
+@pytest.mark.slow
 def test_cost_has_a_time_for_each_depth(monkeypatch):
     monkeypatch.setattr(ladder, "TICKS", 2)
     engine = tiny_engine()

@@ -54,6 +54,7 @@ sys.exit(main({args}))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("entry", "args", "argv", "module", "told"), [
     ("vlm_decisions.cli", "", ["vlm-decisions", "bench", "replay", "/x.mcap"], "mcap",
      "[replay]"),

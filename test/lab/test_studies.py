@@ -205,6 +205,7 @@ def test_probes_find_what_is_there_and_nothing_else():
     assert row["exit_accuracy"][1] > 0.85
 
 
+@pytest.mark.slow
 def test_the_wording_alone_tells_what_is_nearly_always_so():
     rng = np.random.default_rng(1)
     truth = rng.random((200, 4)) < np.array([0.95, 0.9, 0.1, 0.05])

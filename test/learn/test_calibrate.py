@@ -244,6 +244,7 @@ def test_a_score_that_is_too_sure_is_made_softer():
     assert choice.before["cost"] is None and "thresholds" not in choice.values
 
 
+@pytest.mark.slow
 def test_a_score_that_is_calibrated_is_kept():
     good = Question("q", "How many?", kind="score", options=LEVELS.options, scale=2.56 / 20)
     one = fit_any(good, distributions_of(12, 20.0))
@@ -442,6 +443,7 @@ def test_a_better_probability_that_gives_worse_answers_is_not_taken(monkeypatch)
     assert "the answers would be worse" in one.kept["scale, bias"]
 
 
+@pytest.mark.slow
 def test_a_filters_rate_is_fitted_with_its_thresholds_and_guarded(monkeypatch):
     from vlm_decisions.learn import fit_yes_no as module
 

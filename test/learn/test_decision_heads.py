@@ -99,6 +99,7 @@ def play(engine, out, yaml):
     return images, {d.question_id: d for d in decisions if d.tier == 2}
 
 
+@pytest.mark.slow
 def test_the_runtime_stops_at_the_head_and_goes_on_where_it_is_not_sure(engine, trained):
     out, heads = trained
     yaml = ('- {id: square, text: "Is there a cup?", depth: auto, shallow_margin: 0}\n'
@@ -118,6 +119,7 @@ def test_the_runtime_stops_at_the_head_and_goes_on_where_it_is_not_sure(engine, 
     assert abs(last["square"].p_raw - last["plain"].p_raw) > 1e-2
 
 
+@pytest.mark.slow
 def test_a_named_head_of_another_depth_is_refused_by_name(engine, trained):
     out, _ = trained
     for name, message in (("square_at4", "'square': .*'square_at4' reads layer 4"),

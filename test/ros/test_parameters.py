@@ -182,7 +182,7 @@ def test_split():
 
 
 def test_what_is_of_no_effect_is_told(make):
-    node = make(log_keep=3, reuse_threshold=9.0, clip_after_s=2.0)
+    node = make(log_keep=3, reuse_threshold=20.0, clip_after_s=2.0)
     declare_all(node, SPECS)
     assert unused(read_all(node, SPECS)) == [
         "reuse_threshold is set, but of no effect without reuse",
