@@ -152,7 +152,7 @@ def print_teach(result: dict[str, Any]) -> None:
                   **result["decided"]))
         print(f"worse than before, more than by chance over episodes: {result['worse_questions']} "
               f"({result['worse_by_chance']:.1f} would be by chance); by however little: "
-              f"{result['worse_at_all']} (by {-result['worst']:.3f} at most)")
+              f"{result['worse_at_all']} (by {abs(result['worst']):.3f} at most)")
     if result["unseen_question_auroc"] is not None:
         print(f"a question never taught: AUROC {result['unseen_question_auroc']:.3f}")
     if result["seconds_to_adopt"] is not None:
