@@ -113,6 +113,7 @@ def test_settings_come_from_the_checkpoint(tmp_path):
 @pytest.mark.parametrize(("name", "stated", "match"), [
     ("processor_config.json", {"image_processor": [1]}, r"image_processor \[1\]: not an object"),
     ("processor_config.json", {"video_processor": "x"}, "video_processor 'x': not an object"),
+    ("processor_config.json", {"image_mean": [0.5] * 3, "size": {}}, "image_mean by itself"),
     ("preprocessor_config.json", {"image_processor": [1]}, "only processor_config.json holds"),
     ("preprocessor_config.json", {"image_processor": {"image_std": [1, 1, 1]}},
      "preprocessor_config.json holds them itself"),

@@ -177,7 +177,11 @@ def _check_numbers(raw: dict[str, Any], size: dict[str, Any], source: str) -> No
 def _stated_settings(folder: Path) -> tuple[dict[str, Any], str]:
     """Return all stated settings, the video's over the image's, and the files they are from."""
     files = {name: read_json(folder / name) for name in SETTINGS_FILES if (folder / name).exists()}
-    nested = files.get("processor_config.json", {})
+    nested = files.get(SETTINGS_FILES[0], {})
+    bare = {"image_mean", "image_std"} & set(nested)
+    if bare:
+        raise CheckpointError(f"{folder / SETTINGS_FILES[0]} states {min(bare)} by itself: there, "
+                              "settings stand below image_processor and video_processor")
     raw: dict[str, Any] = {}
     used = []
     for key, name in zip(("image_processor", "video_processor"), SETTINGS_FILES[1:], strict=True):
