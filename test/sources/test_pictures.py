@@ -100,6 +100,16 @@ def test_a_jpeg_that_lost_image_data_is_refused(name, capfd):
     assert capfd.readouterr() == ("", "")
 
 
+def test_a_jpeg_that_ends_in_the_header_of_a_later_scan(capfd):
+    begins = [at for at in range(len(PROGRESSIVE)) if PROGRESSIVE[at:at + 2] == b"\xff\xda"]
+    assert len(begins) > 4
+    for at in begins[1:]:
+        for kept in range(9):
+            with pytest.raises(ImageError):
+                decode_picture(PROGRESSIVE[:at + kept] + END)
+    assert capfd.readouterr() == ("", "")
+
+
 PADDING = bytes(300)
 WHOLE = {
     "padding before the end": BASELINE[:-2] + PADDING + END,

@@ -218,7 +218,7 @@ def _check_scans(segments: list[bytes], rest: bytes) -> None:
     missing = {(component, k) for component in frame[10:10 + 3 * frame[9]:3]
                for k in (range(64) if progressive else (0,))}
     for scan in scans:
-        parts = 1 + 2 * scan[0]
+        parts = 1 + 2 * scan[0] if scan else 0
         if len(scan) < parts + 3:
             continue  # the decoder complains
         first, last, bits = scan[parts:parts + 3] if progressive else (0, 0, 0)
