@@ -180,6 +180,13 @@ def built(idat: bytes, *extra: bytes, wrong: int = 0) -> bytes:
             + chunk(b"IDAT", idat, wrong=wrong) + chunk(b"IEND", b""))
 
 
+def palette(*extra: bytes) -> bytes:
+    header = parts(png())[b"IHDR"]
+    rows = zlib.compress(bytes(PICTURE.shape[0] * (1 + PICTURE.shape[1])))
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header[:9] + b"\3" + header[10:])
+            + b"".join(extra) + chunk(b"IDAT", rows) + chunk(b"IEND", b""))
+
+
 IDAT = parts(png())[b"IDAT"]
 BAD_PNG = {
     "a bit flipped": png()[:9000] + bytes([png()[9000] ^ 16]) + png()[9001:],
@@ -190,6 +197,7 @@ BAD_PNG = {
     "too few rows": built(zlib.compress(zlib.decompress(IDAT)[:1000])),
     "far more data than pixels": built(zlib.compress(bytes(50_000_000))),
     "no image data": built(b""),
+    "no palette": palette(), "a palette that is cut": palette(chunk(b"PLTE", b"abcd")),
 }
 
 
@@ -203,7 +211,9 @@ def test_a_png_that_is_damaged_inside_is_refused(name, capfd):
 
 @pytest.mark.parametrize("extra", [
     chunk(b"iCCP", b"x"), chunk(b"tEXt", b"Comment\0hello", wrong=7), chunk(b"gAMA", b""),
-    chunk(b"pHYs", b"abc"), chunk(b"acTL", b"\0\0\0\2\0\0\0\0"), chunk(b"eXIf", b"junk")])
+    chunk(b"pHYs", b"abc"), chunk(b"acTL", b"\0\0\0\2\0\0\0\0"), chunk(b"eXIf", b"junk"),
+    chunk(b"tRNS", b"abc"), chunk(b"PLTE", b"abcd"), chunk(b"IDAT", IDAT[:9]) + chunk(b"tEXt", b"")
+    + chunk(b"IDAT", IDAT[9:])])
 def test_odd_metadata_of_a_png_is_no_damage(extra, capfd):
     np.testing.assert_array_equal(decode_picture(built(IDAT, extra)), PICTURE[..., ::-1])
     assert capfd.readouterr() == ("", "")
@@ -212,6 +222,7 @@ def test_odd_metadata_of_a_png_is_no_damage(extra, capfd):
 def test_what_is_returned():
     grey = RNG.integers(0, 65536, (5, 7), dtype=np.uint16)
     np.testing.assert_array_equal(decode_picture(png(grey)), grey)
+    assert decode_picture(palette(chunk(b"PLTE", b"abc")))[0, 0].tolist() == [97, 98, 99]
     assert decode_picture(jpeg()).shape == (240, 320, 3)
     assert decode_picture(cv2.imencode(".jpg", PICTURE[..., 0])[1].tobytes()).shape == (240, 320)
     for data in (b"", b"GIF89a", b"\xff", b"\x89PNG"):

@@ -33,6 +33,9 @@ _JPEG, _PNG = b"\xff\xd8", b"\x89PNG\r\n\x1a\n"
 #: Zeros before the end marker, without the one that makes 0xFF a byte of image data.
 _PADDING = re.compile(rb"(?:(?<![\x00\xff])|(?<=\xff\x00))\x00+(?=\xff+\xd9)")
 _EXIF_ORIENTATION = 0x0112
+#: Bits of a sample that a PNG may have, by its kind of colour.
+_PNG_DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
+_PALETTE = 3
 
 
 class ImageError(ValueError):
@@ -253,10 +256,11 @@ def _decode_png(data: bytes, max_pixels: int) -> np.ndarray:
     chunks = _png_chunks(data)
     width, height = (int.from_bytes(chunks[0][1][at:at + 4], "big") for at in (0, 4))
     check_size(width, height, max_pixels)
-    _check_inflates(chunks, _png_bytes(chunks[0][1], width, height))
-    # Only what makes pixels goes to the decoder, which would complain of the rest on stderr.
-    plain = _PNG + b"".join(_chunk(kind, content) for kind, content in chunks
-                            if kind in (b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND"))
+    image_data = _image_data(chunks, _png_bytes(chunks[0][1], width, height))
+    # Only what makes colours goes to the decoder, which would complain of the rest on stderr.
+    wanted = (b"IHDR", b"PLTE") if chunks[0][1][9] == _PALETTE else (b"IHDR",)
+    plain = _PNG + b"".join(_chunk(kind, content) for kind, content in chunks if kind in wanted)
+    plain += _chunk(b"IDAT", image_data) + _chunk(b"IEND", b"")
     try:
         pixels = cv2.imdecode(np.frombuffer(plain, np.uint8), cv2.IMREAD_UNCHANGED)
     except cv2.error as error:
@@ -281,16 +285,29 @@ def _png_chunks(data: bytes) -> list[tuple[bytes, bytes]]:
         checksum = data[at + 8 + length:at + 12 + length]
         if len(checksum) < 4:
             break
-        if not kind[0] & 0x20 or kind == b"tRNS":  # critical, or it makes pixels
+        if not kind[0] & 0x20:  # critical
             if zlib.crc32(content, zlib.crc32(kind)) != int.from_bytes(checksum, "big"):
                 raise ImageError("data", f"damaged PNG: checksum of {kind.decode('latin-1')!r}")
         chunks.append((kind, content))
         at += 12 + length
         if kind == b"IEND":
-            if chunks[0][0] != b"IHDR" or len(chunks[0][1]) != 13:
-                raise ImageError("data", "damaged PNG header")
+            _check_png_header(chunks)
             return chunks
     raise ImageError("data", "truncated PNG: no end chunk" if chunks else "truncated PNG header")
+
+
+def _check_png_header(chunks: list[tuple[bytes, bytes]]) -> None:
+    """Raise ImageError for what the decoder would complain of on stderr before any image data."""
+    (first, header), kinds = chunks[0], [kind for kind, _ in chunks]
+    whole = first == b"IHDR" and len(header) == 13 and kinds.count(b"IHDR") == 1
+    depth, colour, *rest = header[8:13] if whole else (0, 0, 1)
+    if depth not in _PNG_DEPTHS.get(colour, ()) or rest[:2] != [0, 0] or rest[2] > 1:
+        raise ImageError("data", "damaged PNG header")
+    before = kinds[:kinds.index(b"IDAT")] if b"IDAT" in kinds else kinds
+    palettes = [len(content) for kind, content in chunks if kind == b"PLTE"]
+    if colour == _PALETTE and (before.count(b"PLTE") != 1 or len(palettes) != 1
+                               or palettes[0] % 3 or not 3 <= palettes[0] <= 768):
+        raise ImageError("data", "damaged PNG: its palette is missing or damaged")
 
 
 def _png_bytes(header: bytes, width: int, height: int) -> int:
@@ -309,21 +326,22 @@ def _png_bytes(header: bytes, width: int, height: int) -> int:
     return sum(rows(-((x - width) // dx), -((y - height) // dy)) for x, y, dx, dy in passes)
 
 
-def _check_inflates(chunks: list[tuple[bytes, bytes]], need: int) -> None:
-    """Raise ImageError unless the image data is one whole zlib stream of `need` bytes."""
+def _image_data(chunks: list[tuple[bytes, bytes]], need: int) -> bytes:
+    """Return the image data, one whole zlib stream of `need` bytes. Raises ImageError."""
+    data = rest = b"".join(content for kind, content in chunks if kind == b"IDAT")
     stream = zlib.decompressobj()
     size = 0
     try:
-        for kind, content in chunks:
-            while kind == b"IDAT" and content and not stream.eof:
-                size += len(stream.decompress(content, 1 << 20))  # in pieces: nothing is kept
-                content = stream.unconsumed_tail
-                if size > need:
-                    raise ImageError("data", "damaged PNG: more image data than pixels")
+        while rest and not stream.eof:
+            size += len(stream.decompress(rest, 1 << 20))  # in pieces: nothing is kept
+            rest = stream.unconsumed_tail
+            if size > need:
+                raise ImageError("data", "damaged PNG: more image data than pixels")
     except zlib.error as error:
         raise ImageError("data", f"damaged PNG: {error}") from None
     if not stream.eof or size < need:
         raise ImageError("data", "damaged PNG: the image data is incomplete")
+    return data[:len(data) - len(stream.unused_data)]
 
 
 def _chunk(kind: bytes, content: bytes) -> bytes:
