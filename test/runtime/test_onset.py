@@ -80,6 +80,15 @@ def test_a_choice_has_an_onset():
     assert got.answer == "c" and got.t_onset_ns == NS + round(3.5 * NS / 4)
 
 
+@pytest.mark.parametrize("between", [1, 2, 3])
+def test_an_answer_that_comes_back_begins_after_the_one_between(between):
+    got = play(Question("q", "x", ema=1.0), [0.01] * 3 + [0.99] * between + [0.01] * 2)
+    back = got[3 + between :]
+    assert {d.answer for d in back} == {NO}
+    assert {d.t_onset_ns for d in back} == {NS + round((2.5 + between) * NS / 4)}
+    assert all(d.t_onset_sd_s < 0.1 for d in back)
+
+
 def test_labels_and_levels_have_onsets():
     labels = Question("q", "Is there a {}?", kind="any_of", options=("cup", "pen"), ema=0.4)
     levels = Question("q", "x", kind="score", options=("0", "1", "2"), ema=0.4)

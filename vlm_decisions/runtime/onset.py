@@ -46,6 +46,8 @@ class OnsetFinder:
         self._looks: deque[tuple[int, tuple[float, ...]]] = deque(maxlen=REACH)
         self._found = UNSEEN
         self._old: tuple[str, ...] = ()
+        self._ended: dict[tuple[int, str], int] = {}  # frame time, of earlier answers by place
+        self._from_ns = 0  # looks before it are of an earlier answer
         self._moves = 0  # looks that may still move what was found
 
     def look(self, t_ns: int, probabilities: tuple[float, ...]) -> None:
@@ -57,6 +59,8 @@ class OnsetFinder:
             self._looks.pop()
         elif self._looks and t_ns < self._looks[-1][0]:
             self._looks.clear()  # frame time went backwards
+            self._ended.clear()
+            self._from_ns = 0
         self._looks.append((t_ns, probabilities))
 
     def of(self, question: Question, before: tuple[str, ...], now: tuple[str, ...]) -> Onset:
@@ -66,17 +70,24 @@ class OnsetFinder:
         """
         if now != before:
             self._found, self._old, self._moves = UNSEEN, before, SETTLING
+            # The new answer may have been given before the old one, too: that is not its onset.
+            self._from_ns = max(
+                (self._ended.get((i, now[i]), 0) for i in _flipped(before, now)), default=0)
         if self._moves > 0:
             self._moves -= 1
-            looks = [(t_ns, _odds(question, p, self._old, now)) for t_ns, p in self._looks]
+            looks = [(t_ns, _odds(question, p, self._old, now)) for t_ns, p in self._looks
+                     if t_ns >= self._from_ns]
             if all(odds is not None for _, odds in looks):
                 self._found = change_point(looks)
+                self._ended |= {(i, self._old[i]): self._found.t_ns
+                                for i in _flipped(self._old, now)}
         return self._found
 
     def forget(self) -> None:
         """Begin anew: what comes next does not follow what was."""
         self._looks.clear()
-        self._found, self._moves = UNSEEN, 0
+        self._ended.clear()
+        self._found, self._from_ns, self._moves = UNSEEN, 0, 0
 
 
 def change_point(looks: Sequence[tuple[int, float]]) -> Onset:
@@ -106,6 +117,11 @@ def change_point(looks: Sequence[tuple[int, float]]) -> Onset:
         off = (start_s + end_s) / 2 - centre_s
         variance += weight / total * (off * off + (end_s - start_s) ** 2 / 12)
     return Onset(looks[0][0] + round(centre_s * NS), math.sqrt(variance))
+
+
+def _flipped(before: tuple[str, ...], now: tuple[str, ...]) -> list[int]:
+    """Return the places at which another answer is held now."""
+    return [i for i, (was, one) in enumerate(zip(before, now)) if was != one]
 
 
 def _odds(
