@@ -86,7 +86,11 @@ def cut_at(frame, questions, **settings):
     return bench
 
 
-SLOW = "- {id: q, text: q, ema: 0.4}\n- {id: rare, text: rare, rate_hz: 0.5}"
+SLOW = """
+- {id: q, text: q, ema: 0.4}
+- {id: rare, text: rare, rate_hz: 0.5}
+- {id: stands, text: stands, ask: on_change, change: 2, refresh_s: 3600}
+"""
 
 
 @pytest.mark.parametrize(("frame", "first_s"), [(33, 4.375), (32, 4.125)])
@@ -94,7 +98,7 @@ def test_after_a_cut_the_answer_is_that_of_the_first_picture_by_itself(frame, fi
     bench = cut_at(frame, SLOW)
     times = bench.times("q")
     assert (4.125 in times) == (frame == 32), "the group across the cut is not asked about"
-    for name in ("q", "rare"):
+    for name in ("q", "rare", "stands"):
         first = next(d for d in bench.of(name) if d.answer == YES)
         assert first.t_end_ns == START_NS + round(first_s * NS), name
         assert first.p == pytest.approx(first.p_raw)

@@ -50,7 +50,12 @@ class StandingAnswers:
         self._kept.clear()
 
     def at(
-        self, question: Question, mean: np.ndarray, t_end_ns: int, unchanged_since_ns: int | None
+        self,
+        question: Question,
+        mean: np.ndarray,
+        t_end_ns: int,
+        unchanged_since_ns: int | None,
+        cut_ns: int = 0,
     ) -> Result | None:
         """Return the answer that stands for a group, too; None where it must be asked about.
 
@@ -60,6 +65,7 @@ class StandingAnswers:
             t_end_ns: of the group.
             unchanged_since_ns: end of the oldest group that shows exactly what this one does, None
                 where this one shows something else.
+            cut_ns: first frame after the newest cut, 0 for none: no answer stands across it.
         """
         if question.id not in self._kept:
             return None
@@ -70,6 +76,7 @@ class StandingAnswers:
         still = unchanged_since_ns is not None and t_asked_ns >= unchanged_since_ns
         if not still and (
             question.ask != "on_change"
+            or t_asked_ns < cut_ns
             or t_end_ns - t_asked_ns >= self._refresh * question.refresh_s * NS
             or cosine_distance(asked_about, mean) > question.change
         ):

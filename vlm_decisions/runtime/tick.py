@@ -460,7 +460,8 @@ class Processor:
         """Return the earlier answers that stand for this group, too."""
         since_ns = self._stream.history[-1].t_end_ns if encoded.still else None
         mean, t_end_ns = encoded.features.mean, encoded.t_end_ns
-        found = (self._standing.at(question, mean, t_end_ns, since_ns) for question in due)
+        found = (self._standing.at(question, mean, t_end_ns, since_ns, self._newest_cut_ns)
+                 for question in due)
         return [result for result in found if result is not None]
 
     def _named(self, model: str, groups: Sequence[Pooled]) -> str:
