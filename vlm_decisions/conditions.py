@@ -97,7 +97,7 @@ class Condition:
         there = names_of(questions)
         for name in self.names:
             if without_view(name) not in there:
-                raise ConditionError(_not_there(without_view(name), there, questions))
+                raise ConditionError(not_there(without_view(name), there, questions))
             check_view(view_of(name), questions.get(question_of(name)), question_of(name), views)
         for name in self.bare:
             possible = there[without_view(name)]
@@ -155,6 +155,10 @@ def _parsed(text: str) -> ast.expr:
         ends.append(found.start() + len(ends) + 1)
         return f"_{found[0]}"
 
+    # What Python would pass over in silence: comments, and lines that go on.
+    bare = _TOKEN.sub(lambda found: "." * len(found[0]), text)
+    if passed_over := re.search(r"[#\\]", bare):
+        raise SyntaxError("", ("", 1, passed_over.start() + 1, text))
     try:
         tree = ast.parse(_TOKEN.sub(named, text), mode="eval").body
     except SyntaxError as error:
@@ -288,6 +292,19 @@ def _holds(
     return among != isinstance(node.ops[0], (ast.NotEq, ast.NotIn))
 
 
+def not_there(
+    name: str, there: Mapping[str, tuple[str, ...]], questions: Mapping[str, QuestionLike]
+) -> str:
+    """Return what to say of a name that none of the answers `there` has."""
+    question = questions.get(question_of(name))
+    if question is None:
+        return f"there is no question '{name}' ({there_are(there, name)})"
+    names = kind_of(question).names(question)
+    if name == question.id:
+        return f"'{name}' is {kind_of(question).noun}: name one of its labels ({listed(names)})"
+    return f"there is no '{name}' ({there_are(names, name)})"
+
+
 def check_view(
     view: str, question: QuestionLike | None, question_id: str, views: Iterable[str]
 ) -> None:
@@ -304,18 +321,6 @@ def check_view(
     if question is not None and not question.is_of(view):
         raise ConditionError(
             f"'{question_id}' is not asked of view '{view}' (it is of: {question.view})")
-
-
-def _not_there(
-    name: str, there: Mapping[str, tuple[str, ...]], questions: Mapping[str, QuestionLike]
-) -> str:
-    question = questions.get(question_of(name))
-    if question is None:
-        return f"there is no question '{name}' ({there_are(there, name)})"
-    names = kind_of(question).names(question)
-    if name == question.id:
-        return f"'{name}' is {kind_of(question).noun}: name one of its labels ({listed(names)})"
-    return f"there is no '{name}' ({there_are(names, name)})"
 
 
 def _is_name(node: ast.expr) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from .conditions import ConditionError, parse_condition
+from .conditions import ConditionError, not_there, parse_condition
 from .decision import NO
 from .events import MAX_EVENTS, EventError, EventSpec, read_event
 from .events import SHAPE as EVENT_SHAPE
@@ -347,9 +347,7 @@ class QuestionBook:
                 names = names_of(questions)
                 if question.needs not in names:
                     raise _link_error(
-                        question, "needs", f"there is no question '{question.needs}' "
-                        f"({there_are(names, question.needs)})"
-                    )
+                        question, "needs", not_there(question.needs, names, questions))
                 if NO not in names[question.needs]:
                     raise _link_error(
                         question, "needs", f"names '{question.needs}', which never answers no (its "

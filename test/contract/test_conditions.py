@@ -172,6 +172,20 @@ def test_words_of_python_are_names_like_others(name):
         f"a[{name}]", f"b.{name}")
 
 
+@pytest.mark.parametrize(
+    ("text", "column"),
+    [("person # and cup", 8), ("class#", 6), ("person \\\nand cup", 8)],
+)
+def test_nothing_of_a_condition_is_passed_over(text, column):
+    with pytest.raises(ConditionError, match=f"cannot be read at column {column}"):
+        parse_condition(text)
+
+
+def test_in_quotes_every_character_stands():
+    assert parse_condition(r"""a == "is # 1" or b == 'c\\d'""").compared == (
+        ("a", "is # 1"), ("b", r"c\d"))
+
+
 @pytest.mark.parametrize("text", ["person and", "not", "person and (", "a not in"])
 def test_a_condition_that_is_not_complete_says_so(text):
     with pytest.raises(ConditionError, match="cannot be read, it ends too early|column"):

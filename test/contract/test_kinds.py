@@ -179,7 +179,7 @@ def test_what_a_kind_cannot_have_is_named(changes, field, words):
         ("- id: a\n  text: x\n  kind: scores\n  options: [a, b]\n", 3, "yes_no, choice, score"),
         ("- id: a\n  text: x\n  kind: any_of\n  options: [\"a, b\"]\n", 4, "comma"),
         (BOOK + "- {id: b, text: x, needs: things}\n", 6, "never answers no (its answers: none"),
-        (BOOK + "- {id: b, text: x, needs: on_desk}\n", 6, "there is no question 'on_desk'"),
+        (BOOK + "- {id: b, text: x, needs: on_desk}\n", 6, "is an any_of: name one of its"),
         (BOOK + "- id: b\n  text: x\n  when: on_desk\n", 8, "name one of its labels (on_desk[cup]"),
         (BOOK + "- id: b\n  text: x\n  when: on_desk[hat]\n", 8, "there is no 'on_desk[hat]'"),
         (BOOK + "- id: b\n  text: x\n  when: things\n", 8, "is a score: compare it"),
