@@ -285,7 +285,7 @@ def test_save_questions(live, tmp_path):
     assert other.read_text().startswith("controller")
 
 
-def test_bad_images_are_counted_and_dropped(live):
+def test_bad_images_are_counted_and_dropped(live, monkeypatch):
     peer = live.peer
     publisher = peer.create_publisher(Image, "image", 10)
     wait_for(lambda: publisher.get_subscription_count() > 0)
@@ -312,7 +312,15 @@ def test_bad_images_are_counted_and_dropped(live):
             publisher.publish(msg)
             return refused[cause] > before
         wait_for(seen)
-    assert set(refused) == {"encoding", "data", "stamp", "size", "frame_id"}
+    with monkeypatch.context() as patched:  # an image that meets a fault of ours ends no node
+        patched.setattr(images_of(live.node)._reader, "read", lambda msg, stamp_ns: msg.nothing)
+
+        def met():
+            publisher.publish(good)
+            return refused["fault"]
+        wait_for(met)
+        assert "fault of this package: AttributeError" in images_of(live.node).last_refusal
+    assert set(refused) == {"encoding", "data", "stamp", "size", "frame_id", "fault"}
     status = wait_for(lambda: next((s for a in peer.diagnostics for s in a.status
                                     if s.name.endswith(": image") and s.level != OK), None))
     assert "refused" in status.message and status.level == DiagnosticStatus.WARN

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import traceback
 from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
@@ -115,6 +116,11 @@ class ImageSubscription:
                                              f"characters, the limit is {MAX_FRAME_ID}")
         except ImageError as error:
             self._refuse(error)
+            return
+        except Exception as error:  # no image may end the node, not even by a fault of ours
+            self._node.get_logger().error(traceback.format_exc(), once=True)
+            self._refuse(ImageError("fault", "reading it failed, which is a fault of this package: "
+                                             f"{type(error).__name__}: {error}"))
             return
         self._good = True
         if self._hints.passes():
