@@ -197,6 +197,24 @@ def test_a_refresh_is_due_some_groups_after_the_last():
     assert reusing.stats.worst_drift >= reusing.stats.drift
 
 
+def test_a_refresh_is_due_where_much_changed_bit_by_bit_and_then_rests():
+    frames = moving_frames(2)
+
+    def whys(tokens, **settings):
+        reusing = tiny_reusing(**{"refresh_groups": 16, **settings})
+        reusing.encode(frames)
+        changed = np.zeros((3, 4), bool)
+        for token in range(tokens):
+            changed[:] = False
+            changed.flat[token] = True
+            reusing.encode(frames, changed=changed)
+        return [reusing.encode(frames).why for _ in range(3)]
+
+    assert whys(4) == ["pixels", "due", "pixels"]
+    assert whys(3) == ["pixels"] * 3
+    assert whys(4, refresh_groups=0) == ["pixels"] * 3, "no refresh at all is wanted"
+
+
 def test_no_refresh_is_due_while_all_features_are_of_one_pass():
     reusing = tiny_reusing(refresh_groups=3)
     assert [reusing.encode(moving_frames(2)).why for _ in range(6)] == ["first"] + ["pixels"] * 5

@@ -27,6 +27,10 @@ from .vision import Kept, VisionEncoder, VisionGroup
 #: the whole picture has changed a little, as when the camera moves: all tokens are encoded.
 RESTLESS: Final = 0.8
 
+#: Where so large a share of the tokens was encoded bit by bit and the picture then rests, all are
+#: encoded: the others know nothing of the change.
+SETTLED: Final = 0.3
+
 
 class ReusingEncoder:
     """Encodes the groups of one stream of pictures, one after the other.
@@ -57,6 +61,11 @@ class ReusingEncoder:
         group = self._see(frames, why, tokens)
         self._since = 0 if tokens is None else self._since + 1
         self._mixed = tokens is not None and (self._mixed or tokens.size > 0)
+        if tokens is None:
+            self._anew = np.zeros(group.n_tokens, bool)
+        else:
+            self._anew[tokens] = True
+        self._rests = tokens is not None and not tokens.size
         if why == DUE:
             self._note_drift(before, group, self._still(frames, size))
         if tokens is None or tokens.size:
@@ -82,6 +91,7 @@ class ReusingEncoder:
         self._note_drift(before, group, np.ones(group.n_tokens, bool))
         self._tracker.encoded(self._frames, size=self._tracker.size)
         self._group, self._since, self._mixed, self._frames = group, 0, False, None
+        self._anew[:] = False
         self.stats.in_dead_time += 1
         return True
 
@@ -101,12 +111,15 @@ class ReusingEncoder:
         self._tracker = ChangeTracker(side, brightness=settings.brightness)
         self._kept, self._group, self._frames = Kept(), None, None
         self._since, self._mixed = 0, False  # groups since all were encoded; whether not all were
+        self._anew, self._rests = np.zeros(0, bool), False  # tokens since then; none in the last
         self._pending = why  # why the next group is encoded in full
 
     def _due(self) -> bool:
         """Return whether the next group has to be encoded in full."""
         every = self.settings.refresh_groups
-        return bool(every) and self._mixed and self._since + 1 >= every
+        if not every or not self._mixed:
+            return False
+        return self._since + 1 >= every or (self._rests and self._anew.mean() >= SETTLED)
 
     def _plan(
         self, frames: Sequence[np.ndarray], size: tuple[int, int], changed: np.ndarray | None
