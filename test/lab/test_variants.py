@@ -98,6 +98,11 @@ def test_what_cannot_be_compared_is_named(tmp_path, capsys):
         (tmp_path / "texts.yaml").write_text(text)
         with pytest.raises(StudyError, match="texts.yaml:"):
             read_texts(tmp_path / "texts.yaml")
+    for text, told in (("a: [x, '']", "'a': number 2 is no text: ''"), ("a: x", "'a': 'x'"),
+                       ("b: [x]\nyes: [x]", "True: ")):
+        (tmp_path / "texts.yaml").write_text(text)
+        with pytest.raises(StudyError, match=told):
+            read_texts(tmp_path / "texts.yaml")
     (tmp_path / "texts.yaml").write_text("square: [Is there one?, Is one there?]\n")
     with pytest.raises(StudyError, match="texts.yaml:1: not valid YAML: .* quote the text"):
         read_texts(tmp_path / "texts.yaml")

@@ -62,13 +62,16 @@ def read_texts(path: Path) -> dict[str, list[str]]:
         raise StudyError(f"{path}: {error}") from error
     except yaml.YAMLError as error:
         raise StudyError(f"{path}:{syntax_error(error)}") from error
-    if not isinstance(values, dict) or not all(
-        isinstance(name, str) and isinstance(texts, list) and texts
-        and all(isinstance(text, str) and text.strip() for text in texts)
-        for name, texts in values.items()
-    ):
-        raise StudyError(f"{path}: must hold question ids, each with a list of texts, as "
-                         "person: ['Is anybody there?', 'Do you see a person?']")
+    shape = ("must hold question ids, each with a list of texts, as "
+             "person: ['Is anybody there?', 'Do you see a person?']")
+    if not isinstance(values, dict):
+        raise StudyError(f"{path}: {shape}")
+    for name, texts in values.items():
+        if not isinstance(name, str) or not isinstance(texts, list) or not texts:
+            raise StudyError(f"{path}: {name!r}: {texts!r}: {shape}")
+        for number, text in enumerate(texts, 1):
+            if not isinstance(text, str) or not text.strip():
+                raise StudyError(f"{path}: '{name}': number {number} is no text: {text!r}")
     return values
 
 
