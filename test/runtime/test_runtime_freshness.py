@@ -197,6 +197,14 @@ def test_evidence_that_outlives_the_limit_in_the_engine_is_no_answer():
     assert any(reason.startswith("the evidence is 3.") for reason in reasons)
 
 
+def test_groups_farther_apart_than_answers_may_be_old_are_no_silence():
+    bench = Bench(ONE, fps=0.9)
+    bench.film(0, 12)
+    bench.run(12)
+    answers = bench.answers("person")
+    assert YES in answers and UNKNOWN not in answers[answers.index(YES):]
+
+
 def test_an_engine_that_hangs_is_noticed():
     bench = Bench(ONE)
     bench.film(0, 1)

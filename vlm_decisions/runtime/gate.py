@@ -254,7 +254,8 @@ class Gate:
             now_ns if self._clear_since_ns is None else self._clear_since_ns,
         )
         silent_s = (now_ns - since_ns) / NS
-        limit_s = max(self._settings.max_age_s, 2.0 / question.rate_hz)
+        rate_hz = min(question.rate_hz, self._settings.fps / 2)  # a group is two frames
+        limit_s = max(self._settings.max_age_s, 2.0 / rate_hz)
         if silent_s <= limit_s:
             return ""
         note = f": {self._note}" if self._note else self._troubled(now_ns)
