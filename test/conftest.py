@@ -1,6 +1,7 @@
 """What every test needs before anything else is imported, and what many tests share."""
 
 import os
+import re
 
 import pytest
 
@@ -45,12 +46,27 @@ def pytest_collection_modifyitems(config, items):
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
+@pytest.hookimpl(trylast=True)  # after pytest has kept what failed
 def pytest_sessionfinish(session):
-    """Remove what killed processes have left in shared memory, once all tests have ended."""
+    """Once all tests have ended: name those that failed for `make retest`, and clean up.
+
+    pytest-xdist keeps them with their group, by which no later run would find them: it would run
+    all. What killed processes have left in shared memory is removed.
+    """
     from shared_memory import remove_unused
 
-    if "PYTEST_XDIST_WORKER" not in os.environ:
-        remove_unused()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        return
+    failed = session.config.cache.get("cache/lastfailed", {})
+    if failed:
+        session.config.cache.set("cache/lastfailed",
+                                 {name_without_group(name): True for name in failed})
+    remove_unused()
+
+
+def name_without_group(name: str) -> str:
+    """Return a test's name without the group that pytest-xdist writes behind it."""
+    return re.sub(r"@[^@\[\]/:]*$", "", name)
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import conftest
 import pytest
 
 import vlm_decisions
@@ -25,3 +26,12 @@ def test_the_changelog_can_be_read():
     read = reader.populate_changelog_from_rst(reader.Changelog("vlm_decisions"), released)
     entries = {name: content for name, _, content in read.foreach_version()}
     assert version in entries and all(entries.values())
+
+
+@pytest.mark.parametrize(("kept", "name"), [
+    ("test/a/test_b.py::test_c@test_b.py", "test/a/test_b.py::test_c"),
+    ("test/a/test_b.py::test_c[d: e@f, g]@test_b.py", "test/a/test_b.py::test_c[d: e@f, g]"),
+    ("test/a/test_b.py::test_c[d@e.py]", "test/a/test_b.py::test_c[d@e.py]"),
+])
+def test_what_failed_is_kept_by_a_name_that_is_found_again(kept, name):
+    assert conftest.name_without_group(kept) == name
