@@ -35,6 +35,8 @@ def decision(question_id: str = "person", answer: str = "yes", p: float = 0.9, *
     return Decision(question_id, answer, math.nan if answer == "unknown" else p, **values)
 
 
+SYSTEM = System(state="active", model="fake", image_age_s=0.1, corrections=True)
+
 SOME = ("person", "door_open", "activity")
 
 
@@ -57,7 +59,7 @@ class BookSource:
         self.corrected: list[tuple[str, str, str, int, int]] = []
         board.questions(self.book)
         board.link(True, "")
-        board.system(System(state="active", model="fake", image_age_s=0.1))
+        board.system(SYSTEM)
 
     def _act(self, what: str) -> str:
         if self.fail is not None:
@@ -97,7 +99,7 @@ class BookSource:
         return self._act(f"added view '{view.name}'")
 
     def undo_learning(self, question_id: str, view: str) -> str:
-        self.board.system(System(state="active", model="fake", image_age_s=0.1))
+        self.board.system(SYSTEM)
         return self._act(f"'{question_id}' is answered as before")
 
     def watch(self, channels: frozenset[str]) -> None:

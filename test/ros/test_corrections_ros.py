@@ -77,6 +77,10 @@ def test_without_a_folder_corrections_are_refused_with_the_remedy(tmp_path):
                 (UndoCorrection, "undo_correction", {})):
             reply = s.peer.call(kind, name, **fields)
             assert not reply.success and "set the parameter learn_dir" in reply.message
+        told = []
+        s.peer.create_subscription(String, "/decision_node/statistics", told.append, LATCHED)
+        wait_for(lambda: told)
+        assert not System.from_json(told[-1].data).corrections  # the page offers none
 
 
 def learned_file(folder, question_id="person", **changes):
@@ -113,6 +117,7 @@ def test_what_was_learned_is_used_told_and_taken_back(tmp_path):
         assert "another-model" in state["refused"]["learned-activity.npz"]
         assert "fake-fingerprint" in state["refused"]["learned-activity.npz"]
         wait_for(lambda: any(System.from_json(one.data).learned for one in list(told)))
+        assert System.from_json(told[-1].data).corrections
         values = {one.key: one.value for one in peer.status("questions").values}
         assert values["learned, person"].startswith("learned on this camera, from 14 spans")
         assert "another-model" in values["not learned, learned-activity.npz"]

@@ -13,7 +13,7 @@ from urllib.request import urlopen
 
 import pytest
 import yaml
-from viewer_site import SOME, decision, picture, site, some_of_the_desk
+from viewer_site import SOME, SYSTEM, decision, picture, site, some_of_the_desk
 from waiting import wait_for
 
 from vlm_decisions.question_book import QuestionBook
@@ -1106,6 +1106,9 @@ def test_an_answer_is_corrected_by_a_press_and_by_the_keyboard(browser, viewer, 
     with page_of(browser, viewer.port, width=width) as page:
         viewer.board.decision(decision("person", "yes", t_end_ns=9_000_000_000))
         wrong = row(page, "person").get_by_role("button", name="It is no: Is a person present?")
+        viewer.board.system(dataclasses.replace(SYSTEM, corrections=False))  # nothing would keep it
+        wait_for(wrong.is_hidden)
+        viewer.board.system(SYSTEM)
         wrong.click()
         expect(row(page, "person").locator(".reason"), "kept number 1: person is no")
         expect(page.locator("#said"), "kept number 1")
@@ -1189,6 +1192,11 @@ def test_options_levels_and_labels_are_corrected(browser, viewer, width):
 
     with page_of(browser, viewer.port, width=width, has_touch=width == 390) as page:
         expect(row(page, "pick").locator(".answer"), "a")
+        viewer.board.system(dataclasses.replace(SYSTEM, corrections=False))
+        wait_for(lambda: all(button(*one).is_disabled() for one in (
+            ("pick", "b 0.10"), ("people", "none"), ("on_desk", "cup 0.90"))))
+        viewer.board.system(SYSTEM)
+        wait_for(button("pick", "b 0.10").is_enabled)
         assert button("pick", "It is").count() == 0  # the options themselves are the buttons
         button("pick", "b 0.10").scroll_into_view_if_needed()
         with held(page, button("pick", "b 0.10"), touch=width == 390):

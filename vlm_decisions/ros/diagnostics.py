@@ -69,8 +69,8 @@ class NodeState:
     pictures are marked with, or empty. ``runtime``: its snapshot, None while not configured.
     ``wanted_hz``: rate by question (``view/question`` where views have names). ``clock_ns``: the
     clock, 0 where ``use_sim_time`` is set and nobody publishes ``/clock``. ``engine``: what the
-    engine says of itself (device, dtype). ``learning``: see Learner.state; empty where nothing is
-    learned. ``views``: by name.
+    engine says of itself (device, dtype). ``corrections``: they are kept. ``learning``: see
+    Learner.state; empty where nothing is learned. ``views``: by name.
     """
 
     state: str
@@ -80,6 +80,7 @@ class NodeState:
     runtime: RuntimeStats | None = None
     wanted_hz: Mapping[str, float] = field(default_factory=dict)
     engine: Mapping[str, str] = field(default_factory=dict)
+    corrections: bool = False
     learning: Mapping[str, Any] = field(default_factory=dict)
     views: Mapping[str, SeenView] = field(default_factory=dict)
 
@@ -310,7 +311,7 @@ def system_of(node: str, now: NodeState, statuses: Sequence[DiagnosticStatus],
     """Return the state of the node of that fully qualified name, for ``~/statistics``."""
     fields = {
         "node": node, "state": now.state, "failure": now.failure, "topic": now.topic,
-        "mark": now.mark,
+        "mark": now.mark, "corrections": now.corrections,
         "device": now.engine.get("device", ""), "memory_mb": rss_mb(),
         "statuses": tuple(Status(status.name.partition(": ")[2], _level(status), status.message)
                           for status in statuses)}

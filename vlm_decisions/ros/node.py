@@ -440,7 +440,8 @@ class DecisionNode(ParameterRules, LifecycleNode):
             wanted_hz={address(view.name, one.id): one.rate_hz
                        for view in session.runtime.views()
                        for one in session.questions() if one.is_of(view.name)},
-            engine=session.engine, learning=session.learning(),
+            engine=session.engine, corrections=session.corrector is not None,
+            learning=session.learning(),
             views={view.name: self._seen(view, runtime.views[view.name])
                    for view in session.runtime.views() if view.name in runtime.views})
 

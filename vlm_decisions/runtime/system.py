@@ -45,6 +45,7 @@ class System:
       `overload`: what is too dear where not all rates hold, or empty.
     - `rates_hz`: achieved rate by question. `memory_mb`: of the process.
     - `learned`: what was learned of a question and is in use, by question (see Learned.summary).
+    - `corrections`: whether what is corrected is kept.
     - `condition`: why no question can be answered now, or empty. `last_error`: newest message.
     - `max_age_s`: an answer older than that is stale. `statuses`: the lines of diagnostics.
     - `views`: where there are several, by name: `topic` of the images, and `condition` (why none of
@@ -73,6 +74,7 @@ class System:
     costs: Mapping[str, tuple[int, float]] = field(default_factory=dict)
     overload: str = ""
     learned: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    corrections: bool = False
     memory_mb: float = math.nan
     condition: str = ""
     last_error: str = ""

@@ -60,6 +60,7 @@ const live = new Live({
       table.costs(system.costs);
       picture.views(Object.keys(system.views).filter(Boolean));
       table.learned(system.learned);
+      table.correctable(system.corrections);
       say($("mark"), system.mark);
       $("mark").hidden = !system.mark;
     }

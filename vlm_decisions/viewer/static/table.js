@@ -24,6 +24,7 @@ class Row {
     this.spark = new Spark();
     this.decision = null;
     this.arrived = 0;
+    this.correctable = false;
     this.text = h("span", { class: "text" });
     this.name = h("span", { class: "mono muted" });
     this.reason = h("span", { class: "reason" });
@@ -64,9 +65,9 @@ class Row {
 
   /** A button for an option: it is the right answer; of several labels, it is (not) one of them. */
   option(name, i) {
-    const button = h("button", { type: "button", tabindex: i ? "-1" : "0" }, h("span", {}, name), h("span", { class: "share" }));
+    const button = h("button", { type: "button", tabindex: i ? "-1" : "0", disabled: !this.correctable }, h("span", {}, name), h("span", { class: "share" }));
     const severalRight = this.question.kind === "any_of";
-    button.title = severalRight ? `Put ${name} right, then press ✓` : `It is ${name}. ${HOLD}`;
+    if (this.correctable) button.title = severalRight ? `Put ${name} right, then press ✓` : `It is ${name}. ${HOLD}`;
     if (severalRight) button.addEventListener("click", () => this.propose(name));
     else holdable(button, (held) => this.correct(name, held));
     return h("li", {}, button);
@@ -98,6 +99,9 @@ class Row {
   mark() {
     const { kind, options, text } = this.question;
     const right = this.isRight();
+    this.right[0].hidden = !this.correctable || !["yes_no", "any_of"].includes(kind);
+    this.right[1].hidden = !this.correctable || kind !== "yes_no";
+    attribute(this.options, "aria-label", `${this.correctable ? "What is right" : "Options"}: ${text}`);
     attribute(this.right[0], "aria-label", `It is ${right}: ${text}`);
     attribute(this.right[0], "title", `It is ${right}. ${HOLD}`);
     if (kind !== "any_of") return;
@@ -122,14 +126,20 @@ class Row {
     say($("said"), text);
   }
 
+  /** Offer to correct its answers, or do not: nothing would keep it. */
+  offer(correctable) {
+    if (this.correctable === correctable) return;
+    this.correctable = correctable;
+    this.options.replaceChildren(...this.question.options.map((option, i) => this.option(option, i)));
+    this.propose(null);
+  }
+
   ask(question) {
     this.question = question;
     say(this.text, question.text);
     attribute(this.text, "title", question.text);
     say(this.name, question.id);
     say(this.wanted, ` / ${hertz(question.rate_hz)} Hz`);
-    this.right[0].hidden = !["yes_no", "any_of"].includes(question.kind);
-    this.right[1].hidden = question.kind !== "yes_no";
     attribute(this.right[1], "aria-label", `It is no: ${question.text}`);
     attribute(this.right[1], "title", `It is no. ${HOLD}`);
     attribute(this.button, "aria-label", `Edit or remove: ${question.text}`);
@@ -144,7 +154,6 @@ class Row {
       this.proposed = null;
     }
     this.options.hidden = !question.options.length;
-    attribute(this.options, "aria-label", `What is right: ${question.text}`);
     this.mark();
   }
 
@@ -239,6 +248,7 @@ export class Table {
     this.rows = new Map();
     this.order = [];
     this.sorted = 0;
+    this.kept = false;
   }
 
   get size() {
@@ -253,6 +263,7 @@ export class Table {
       if (row && !sameMeaning(row.question, question)) row = null;
       row ??= new Row(question.id, (chosen, button) => this.edit(chosen, row.spark.points, row.decision?.tier, button));
       row.ask(question);
+      row.offer(this.kept);
       rows.set(question.id, row);
     }
     const focus = document.activeElement?.closest("tr");
@@ -345,6 +356,12 @@ export class Table {
   costs(costs) {
     this.body.closest("section").classList.toggle("costed", Object.keys(costs).length > 0);
     for (const [id, row] of this.rows) row.costs(costs[id]);
+  }
+
+  /** Offer to correct answers where that is kept. */
+  correctable(kept) {
+    this.kept = kept;
+    for (const row of this.rows.values()) row.offer(kept);
   }
 
   /** Show what was learned: {id: {spans, words}}. */
