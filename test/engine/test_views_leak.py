@@ -43,7 +43,7 @@ def film(engine, names, mix=False):
     runtime = Runtime(lambda: engine, book, on_decision=decided, clock_ns=lambda: clock[0])
     runtime.step()  # loads
     if mix:  # the control: one state for both
-        one, other = (view.processor for view in runtime._views)
+        one, other = (view.processor for view in runtime._views.all)
         other._stream = one._stream
     worlds = {name: World(seed, Script.demo(seed)) for seed, name in enumerate(LINES)}
     for number in range(SECONDS * FPS):

@@ -384,7 +384,7 @@ def test_what_questions_share_is_counted_once():
     costs = four.runtime.stats().costs
     assert costs["q3"].ms == pytest.approx(new.ms, rel=0.02)
     assert [cost.tokens for cost in costs.values()] == [30, 40, 50, 60]
-    view = four.runtime._views[0]
+    view = four.runtime._views.all[0]
     assert view.processor.total_ms(view.questions) == pytest.approx(taken_ms[1], rel=0.02)
 
 

@@ -89,10 +89,10 @@ def test_adding_and_removing_hundreds_of_questions_leaves_nothing():
     runtime = bench.runtime
     assert [question.id for question in runtime.questions()] == ["person"]
     assert set(runtime.stats().rates_hz) == {"person"}
-    gate = runtime._views[0].gate
+    gate = runtime._views.all[0].gate
     kept = {*gate._smoother._states, *gate._added_ns, *gate._published_ns, *gate._interrupted}
     assert {name for name in kept if not name.startswith("camera_")} <= {"person"}
-    assert runtime._views[0].processor._faulty == set()
+    assert runtime._views.all[0].processor._faulty == set()
 
 
 def test_the_standing_questions_are_saved(tmp_path):

@@ -334,7 +334,7 @@ def test_a_group_is_encoded_while_tier_0_looks_and_answered_only_after_that(live
     one = live()
     one.runtime.start()
     one.runtime.wait_ready(WAIT_S)
-    monitor = one.runtime._views[0].intake._monitor
+    monitor = one.runtime._views.all[0].intake._monitor
     look, seen = monitor.update, threading.Event()
 
     def look_late(frame):
@@ -357,7 +357,7 @@ def test_nothing_is_made_of_a_group_that_tier_0_refuses(live):
     one = live()
     one.runtime.start()
     one.runtime.wait_ready(WAIT_S)
-    queue = one.runtime._views[0].queue
+    queue = one.runtime._views.all[0].queue
     fit = queue.fit
     queue.fit = lambda group: fit(group) and False
     one.push(6)

@@ -155,7 +155,7 @@ def test_events_over_decisions_are_shown():
     try:
         for number in range(3):  # held for a second of frame time
             t_ns = 10_000_000_000 + number * 600_000_000
-            runtime._publish(runtime._views[0], [
+            runtime._publisher.publish(runtime._views.all[0], [
                 decision("person", t_start_ns=t_ns, t_end_ns=t_ns, t_decided_ns=t_ns)])
         events = call(viewer.server.port, "GET", "/api/state")[1]["events"]
         assert [(e["ids"], e["text"]) for e in events] == [(["visit"], "away → here, visits 1")]

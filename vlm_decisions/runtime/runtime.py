@@ -11,43 +11,40 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
-from contextlib import contextmanager, suppress
 from dataclasses import replace
-from operator import methodcaller
 from typing import Any
 
-from ..decision import FAULT, NO_IMAGE, OK, STALE, UNKNOWN, Decision
+from ..decision import FAULT, NO_IMAGE, OK, STALE, Decision
 from ..files.listing import listed, there_are
 from ..frames import Frame
-from ..kinds import in_view, question_of
 from ..question_book import QuestionBook
-from ..questions import WINDOW, Question, QuestionError
+from ..questions import Question, QuestionError
 from ..reuse import ReuseStats
 from ..views import View, ViewError, address
 from .costs import Cost
+from .decision_publisher import DecisionPublisher
 from .encoding import Encoding, check_region
 from .engine_protocol import EngineLike
-from .evidence import Look, Result
-from .heads import Head, by_cause, language_of, load_heads
-from .intake import Intake
+from .evidence import Look
+from .head_sets import HeadSets
+from .heads import language_of
 from .learned import Learned, LearnedError
-from .listeners import Listeners
+from .notices import Notices
 from .one_off import OneOffs
+from .rounds import Rounds
 from .settings import RuntimeSettings
 from .smoothing import decide, no_answer
 from .speed import Speed, measure
+from .standing_questions import StandingQuestions
 from .statistics import Meter, RuntimeStats
 from .threads import leave_thread
-from .tick import Work
+from .view_set import ViewSet
 from .view_state import ViewState
 
 #: Longest turn of one thread of the interpreter while another waits, seconds.
 SWITCH_S = 0.0001
-
-#: Pieces of dead-time work after one group; more than any stream has.
-MAX_IDLE_PIECES = 64
 
 #: Longest wait until the engine's thread has opened a view that is added, seconds.
 OPEN_S = 10.0
@@ -99,38 +96,28 @@ class Runtime:
         """
         self.settings = settings or RuntimeSettings()
         self._clock_ns = clock_ns
-        self._tell = on_error or (lambda message: None)
-        # Guards the gates, the book and the listeners, and is held while decisions are published:
-        # one at a time, in order. Taken before the intakes'.
-        self._lock = threading.RLock()
-        self._listeners: Listeners[Decision] = Listeners("decisions", self._error, self._lock)
-        self._watchers: Listeners[Look] = Listeners("looks", self._error, self._lock)
-        if on_decision is not None:
-            self._listeners.add(on_decision)
-        self._publisher: int | None = None  # thread that hands decisions to the listeners now
-        self._book = book
-        self._standing: dict[str, Question] = {}  # read without the lock
-        self._views_named: frozenset[str] = frozenset()  # by conditions of questions
-        self._placed: dict[str, frozenset[str]] = {}  # ids of what is asked of one view only
-
         self._meter = Meter(timer)
+        self._notices = Notices(self._meter, on_error)
         self._changed = threading.Condition(threading.RLock())  # there is something to do
         self._one_offs = OneOffs(self._changed)
-        self._intakes: dict[tuple[str, str], Intake] = {}  # by camera
-        self._views: tuple[ViewState, ...] = ()
-        self._shared: tuple[ViewState, ...] = ()  # those that the encoding knows of
+        self._views = ViewSet(self.settings, self._meter, self._changed)
+        self._publisher = DecisionPublisher(self._views, self._notices, clock_ns)
+        self._lock = self._publisher.lock  # guards the gates, the book and the listeners
+        if on_decision is not None:
+            self._publisher.listeners.add(on_decision)
+        self._shared: tuple[ViewState, ...] = ()  # the views that the encoding knows of
         self._begun = 0  # streams opened so far
+        self._book = book
         for view in book.views:
-            self._open(view)
+            self._views.add(view)
         self._book_changed()
 
         self._engine_factory = engine_factory
         self._engine: EngineLike | None = None
         self._encoding: Encoding | None = None
+        self._rounds: Rounds | None = None
         self._reused: ReuseStats | None = None  # what it was when the engine was let go
-        self._head_paths = tuple(head_paths)
-        self._heads: dict[int | None, list[Head]] = {}  # by a view's pixel budget
-        self._heads_refused: dict[int | None, dict[str, str]] = {}  # by pixel budget, as heads
+        self._heads = HeadSets(head_paths)
         self._model = ""
         self.speed: Speed | None = None  # measured once loaded
 
@@ -148,30 +135,14 @@ class Runtime:
         A listener that raises is reported and stops neither the answers nor the other listeners.
         One that is slow delays both.
         """
-        return self._listeners.add(listener)
+        return self._publisher.listeners.add(listener)
 
     def watch(self, watcher: Callable[[Look], None]) -> Callable[[], None]:
         """Let `watcher` have every look that gave an answer; return a function that ends that.
 
         It is called in the engine's thread, which waits for it, before the decision is published.
         """
-        return self._watchers.add(watcher)
-
-    def _publish(self, view: ViewState, decisions: Iterable[Decision]) -> None:
-        """Hand decisions to the listeners; under the lock."""
-        before, self._publisher = self._publisher, threading.get_ident()
-        try:
-            for decision in decisions:
-                self._publish_one(view, decision)
-        finally:
-            self._publisher = before
-
-    def _publish_one(self, view: ViewState, decision: Decision) -> None:
-        if view.name:
-            decision = replace(decision, view=view.name)
-        known = decision.answer != UNKNOWN
-        view.meter.published(decision.tier, decision.age_s if known else None)
-        self._listeners.tell(decision)
+        return self._publisher.watchers.add(watcher)
 
     # -- frames ----------------------------------------------------------------------------------
 
@@ -181,7 +152,7 @@ class Runtime:
         `camera`: whose it is, see View.camera; may be left out where there is one.
         """
         now_ns = self._clock_ns()
-        intake, views = self._of_camera(camera)
+        intake, views = self._views.of_camera(camera)
         arrival = intake.push(frame, now_ns)
         with self._lock:
             for view in views:
@@ -191,7 +162,7 @@ class Runtime:
                     view.gate.refused(arrival.refusal, now_ns)
                     continue
                 note = intake.mixture() or view.overload(now_ns)
-                self._publish(
+                self._publisher.publish(
                     view,
                     view.gate.image(arrival.frame, arrival.health, note, view.questions, now_ns),
                 )
@@ -199,7 +170,7 @@ class Runtime:
     def refuse(self, reason: str, camera: tuple[str, str] | None = None) -> None:
         """Note why images do not come as they should, to be told where answers are unknown."""
         with self._lock:
-            for view in self._of_camera(camera)[1]:
+            for view in self._views.of_camera(camera)[1]:
                 view.gate.troubled(reason, self._clock_ns())
 
     def check_freshness(self, now_ns: int | None = None) -> None:
@@ -208,46 +179,33 @@ class Runtime:
         `now_ns`: the present, if not read from the clock.
         """
         now_ns = self._clock_ns() if now_ns is None else now_ns
-        for intake in tuple(self._intakes.values()):
+        for intake in self._views.cameras():
             reset_reason = intake.note_clock(now_ns)
             with self._lock:
-                for view in self._seen_by(intake):
+                for view in self._views.seen_by(intake):
                     if reset_reason:
                         self._reset(view, reset_reason, now_ns)
                     else:
-                        self._publish(view, view.gate.refresh(view.questions, now_ns))
+                        self._publisher.publish(view, view.gate.refresh(view.questions, now_ns))
 
     def reset(self, reason: str) -> None:
         """Drop all state and answers, as if frame time had gone backwards (a clock jump)."""
-        for intake in tuple(self._intakes.values()):
+        for intake in self._views.cameras():
             intake.reset()
             with self._lock:
-                for view in self._seen_by(intake):
+                for view in self._views.seen_by(intake):
                     self._reset(view, reason, self._clock_ns())
 
     def _reset(
         self, view: ViewState, reason: str, now_ns: int, frame: Frame | None = None
     ) -> None:
-        self._publish(view, view.gate.reset(reason, view.questions, now_ns, frame))
-
-    def _of_camera(self, camera: tuple[str, str] | None) -> tuple[Intake, list[ViewState]]:
-        """Return a camera's intake, and the views of it. Raises ViewError."""
-        if camera is None and len(self._intakes) == 1:
-            camera = next(iter(self._intakes))
-        if camera not in self._intakes:
-            there = listed(sorted(topic or "the node's own" for topic, _ in self._intakes))
-            raise ViewError(f"no view is of the camera {camera} (there are views of: {there})")
-        intake = self._intakes[camera]
-        return intake, self._seen_by(intake)
-
-    def _seen_by(self, intake: Intake) -> list[ViewState]:
-        return [view for view in self._views if view.intake is intake]
+        self._publisher.publish(view, view.gate.reset(reason, view.questions, now_ns, frame))
 
     # -- views -----------------------------------------------------------------------------------
 
     def views(self) -> tuple[View, ...]:
         """Return the views in order."""
-        return tuple(view.view for view in self._views)
+        return tuple(view.view for view in self._views.all)
 
     def add_view(self, view: View) -> None:
         """Add a view; questions that are of each view are asked of it.
@@ -259,7 +217,7 @@ class Runtime:
         with self._lock:
             self._check_region(view)
             self._book.add_view(view)
-            added = self._open(view)
+            added = self._views.add(view)
             self._book_changed()
             if self._thread in (None, threading.current_thread()) and self._engine is not None:
                 self._begin_views(self._engine)
@@ -269,8 +227,7 @@ class Runtime:
             raise QuestionError(fault, "view")
 
     def _check_region(self, view: View) -> None:
-        intake = self._intakes.get(view.camera)
-        size = intake.size if intake else None
+        size = self._views.size(view.camera)
         if size is None or self._engine is None:
             return  # each group is checked
         try:
@@ -282,7 +239,7 @@ class Runtime:
         """Wait until the engine's thread has opened a view; return why it has not, or nothing."""
         with self._changed:
             self._changed.notify_all()
-            if self._engine is None or self._publisher == threading.get_ident():
+            if self._engine is None or self._publisher.is_calling:
                 return view.fault  # it is opened when the engine is loaded, or at the next turn
             ended = self._changed.wait_for(lambda: view.opened or self._stopping, OPEN_S)
         return view.fault or ("" if ended else f"view '{view.name}': the engine was busy for "
@@ -292,31 +249,15 @@ class Runtime:
         """Take a view out and return it. Raises QuestionError."""
         with self._lock:
             view = self._book.remove_view(name)
-            gone = next(state for state in self._views if state.name == name)
-            self._views = tuple(state for state in self._views if state is not gone)
-            gone.intake.close(gone.queue)
-            if not self._seen_by(gone.intake):
-                del self._intakes[view.camera]
+            self._views.remove(name)
             self._book_changed()
         return view
-
-    def _open(self, view: View) -> ViewState:
-        intake = self._intakes.get(view.camera)
-        if intake is None:
-            intake = Intake(self.settings, self._meter, self._changed)
-            self._intakes[view.camera] = intake
-        opened = ViewState(view, self.settings, intake, self._meter)
-        self._views = (*self._views, opened)
-        return opened
-
-    def _named(self, name: str) -> ViewState | None:
-        return next((view for view in self._views if view.name == name), None)
 
     # -- questions -------------------------------------------------------------------------------
 
     def questions(self) -> tuple[Question, ...]:
         """Return the standing questions in order."""
-        return tuple(self._standing.values())
+        return tuple(self._standing.by_id.values())
 
     def add_question(self, question: Question) -> None:
         """Add a standing question, asked on the next group.
@@ -333,7 +274,7 @@ class Runtime:
         with self._lock:
             question = self._book.remove(question_id)
             self._book_changed()
-            for view in self._views:
+            for view in self._views.all:
                 view.scheduler.forget(question_id)
                 view.contradictions.forget(question_id)
                 view.gate.removed(question_id)
@@ -369,7 +310,7 @@ class Runtime:
         """
         with self._lock:
             self._check(question)
-            if replace and question.id in self._standing:
+            if replace and question.id in self._standing.by_id:
                 changes = {name: getattr(question, name) for name in question.__dataclass_fields__}
                 self._book.replaced(question.id, **changes)
             else:
@@ -377,34 +318,29 @@ class Runtime:
 
     def _begin_question(self, question_id: str) -> None:
         """Ask a new question from the next group on, with nothing left of an old one of that id."""
-        for view in self._views:
+        for view in self._views.all:
             view.scheduler.forget(question_id)
             view.gate.added(question_id, self._clock_ns())
             self._unlearn(view, question_id)
         self._book_changed()
 
     def _check(self, question: Question) -> None:
-        for view in self._asked_of(question):
+        for view in self._views.asked(question):
             if view.processor is not None:
                 view.processor.answerers.check(question)
 
-    def _asked_of(self, question: Question) -> list[ViewState]:
-        return [view for view in self._views if question.is_of(view.name)]
-
     def _book_changed(self) -> None:
-        self._standing = {question.id: question for question in self._book}
-        self._views_named = frozenset(
-            name for question in self._book for name in question.views_named)
-        placed: dict[str, set[str]] = {}
-        for question_id, name in self._book.placed.items():
-            placed.setdefault(name, set()).add(question_id)
-        self._placed = {name: frozenset(ids) for name, ids in placed.items()}
-        for view in self._views:
-            view.questions = tuple(one for one in self._book if one.is_of(view.name))
+        standing = self._publisher.standing = StandingQuestions.of(self._book)
+        for view in self._views.all:
+            view.questions = standing.at(view.name)
+
+    @property
+    def _standing(self) -> StandingQuestions:
+        return self._publisher.standing
 
     def cost(self, question: Question) -> Cost | None:
         """Return what a question, standing or not, costs; None before the model is loaded."""
-        for view in self._asked_of(question):
+        for view in self._views.asked(question):
             if view.processor is not None:
                 others = [one for one in view.questions if one.id != question.id]
                 return view.processor.costs([*others, question])[question.id]
@@ -422,7 +358,7 @@ class Runtime:
             engine = self._engine
             if engine is None:
                 raise RuntimeError("the model is not loaded")
-            question, view = self._book.get(learned.question_id), self._named(learned.view)
+            question, view = self._book.get(learned.question_id), self._views.named(learned.view)
             if view is None or not question.is_of(view.name):
                 raise ViewError(f"'{question.id}' is not asked of a view '{learned.view}'")
             learned.check(question, engine.fingerprint,
@@ -432,7 +368,7 @@ class Runtime:
     def unlearn(self, question_id: str, view_name: str) -> Learned:
         """Answer as before anything was learned; return what was. Raises LearnedError."""
         with self._lock:
-            view = self._named(view_name)
+            view = self._views.named(view_name)
             if view is None or question_id not in view.learned:
                 wanted = address(view_name, question_id)
                 there = there_are((address(*one.key) for one in self.learned()), wanted)
@@ -442,7 +378,7 @@ class Runtime:
     def learned(self) -> list[Learned]:
         """Return what was learned and is in use."""
         with self._lock:
-            return [one for view in self._views for one in view.learned.values()]
+            return [one for view in self._views.all for one in view.learned.values()]
 
     def _unlearn(self, view: ViewState, question_id: str) -> Learned | None:
         gone = view.learned.get(question_id)
@@ -458,14 +394,14 @@ class Runtime:
         Waits for the engine thread, at most `timeout_s`; without one, asks in this thread. Raises
         QuestionError where there are several views and the question names none: see `ask_each`.
         """
-        if len(self._asked_of(question)) > 1:
-            names = listed(view.name for view in self._views)
+        if len(self._views.asked(question)) > 1:
+            names = listed(view.name for view in self._views.all)
             raise QuestionError(f"question '{question.id}': name the view to ask: {names}", "view")
         return self.ask_each(question, timeout_s)[0]
 
     def ask_each(self, question: Question, timeout_s: float = 5.0) -> list[Decision]:
         """Answer one question about now of each view that it is of. Raises QuestionError."""
-        views = self._asked_of(question)
+        views = self._views.asked(question)
         if not views:
             self._book.view(question.view)  # says that there is none
         if self._thread is None:
@@ -517,9 +453,9 @@ class Runtime:
         with self._changed:
             self._one_offs.waiting = False
         for one in self._one_offs.take():
-            view = self._named(one.view)
+            view = self._views.named(one.view)
             if view is None:
-                view = self._views[0]
+                view = self._views.all[0]
                 one.settle(self._no_answer(one.question, view, f"view '{one.view}' is gone"))
                 continue
             decision = self._answer_now(one.question, view)
@@ -552,7 +488,7 @@ class Runtime:
         """Wait until no group waits or is in work; return whether that came in time."""
         with self._changed:
             return self._changed.wait_for(
-                lambda: not (self._has_groups() or self._busy) or self._stopping, timeout_s
+                lambda: not (self._views.has_groups or self._busy) or self._stopping, timeout_s
             )
 
     def stop(self, timeout_s: float = 5.0) -> bool:
@@ -591,8 +527,9 @@ class Runtime:
             try:
                 self._turn()
             except Exception:  # a fault of this program: the thread lives on
-                self._error(f"a turn of the engine failed\n{traceback.format_exc().rstrip()}")
-                for view in self._views:
+                self._notices.error(
+                    f"a turn of the engine failed\n{traceback.format_exc().rstrip()}")
+                for view in self._views.all:
                     view.turn = None
                 time.sleep(FAILED_S)
         self._close()
@@ -602,24 +539,29 @@ class Runtime:
         engine = self._engine_factory()
         self._encoding = Encoding(engine, self._meter, self.settings.reuse)
         with self._lock:  # from here on, what cannot be answered is not taken
-            for view in self._views:
+            for view in self._views.all:
                 self._begin(view, engine)
             self._encoding.share(self.views())
+            self._rounds = Rounds(self._views, self._encoding, self._publisher, self._notices,
+                                  self._meter, self._clock_ns)
             for question in self.questions():
                 self._check(question)
             self._engine = engine
         self._model = engine.name
         if getattr(engine, "tick_s", None) is not None:  # it is warm
-            self.speed = measure(engine, self._views, self._meter.timer)
+            self.speed = measure(engine, self._views.all, self._meter.timer)
 
     def _begin(self, view: ViewState, engine: EngineLike) -> None:
         view.check_budget(engine)
-        view.begin(engine, self._heads_for(engine, view.view), self._begun)
+        heads, refused = self._heads.load(engine, view.view)
+        for reason in refused:
+            self._notices.error(reason)
+        view.begin(engine, heads, self._begun)
         self._begun += 1
 
     def _begin_views(self, engine: EngineLike) -> None:
         """Open the streams of views that have none yet; under the lock."""
-        new = [view for view in self._views if not view.opened]
+        new = self._views.unopened
         for view in new:
             try:
                 self._begin(view, engine)
@@ -629,33 +571,13 @@ class Runtime:
                 view.fault = (f"view '{view.name}': the model cannot open it: "
                               f"{str(error) or type(error).__name__}")
             if view.fault:
-                self._error(view.fault)
-        if self._shared is not self._views:
-            self._shared = self._views
+                self._notices.error(view.fault)
+        if self._shared is not self._views.all:
+            self._shared = self._views.all
             self._encoding.share(self.views())
         if new:
             with self._changed:
                 self._changed.notify_all()
-
-    def _heads_for(self, engine: EngineLike, view: View) -> list[Head]:
-        budget = view.pixel_budget
-        if budget not in self._heads:
-            heads, refused = load_heads(
-                self._head_paths, engine.fingerprint, budget or engine.pixel_budget,
-                language_of(engine),
-            )
-            self._heads[budget] = heads
-            self._heads_refused[budget] = {file: str(error) for file, error in refused.items()}
-            where = f"view '{view.name}': " if budget is not None else ""
-            for reason in by_cause(refused):
-                self._error(where + reason)
-        return self._heads[budget]
-
-    def _refused_by_view(self) -> dict[str, dict[str, str]]:
-        budgets = {"" if view.view.pixel_budget is None else view.name: view.view.pixel_budget
-                   for view in self._views}
-        return {name: dict(refused) for name, budget in budgets.items()
-                if (refused := self._heads_refused.get(budget))}
 
     def _wait(self) -> bool:
         """Wait for something to do; return whether to go on."""
@@ -669,31 +591,23 @@ class Runtime:
             return self._wanted()
 
     def _wanted(self) -> bool:
-        unopened = any(not view.opened for view in self._views)
-        return self._has_groups() or unopened or self._one_offs.waiting or self._stopping
-
-    def _has_groups(self) -> bool:
-        return any(view.processor and (len(view.queue) or view.turn) for view in self._views)
+        views = self._views
+        return (views.has_groups or bool(views.unopened) or self._one_offs.waiting
+                or self._stopping)
 
     def _close(self) -> None:
         """Let the engine go, in its thread, and answer those that still wait."""
         self._reused = self._encoding.reuse if self._encoding else None
-        self._engine = self._encoding = None
-        for view in self._views:
+        self._engine = self._encoding = self._rounds = None
+        for view in self._views.all:
             view.processor = None
         with self._changed:
             self._stopping = True
             self._busy = False
             self._changed.notify_all()
         for one in self._one_offs.take():
-            view = self._named(one.view) or self._views[0]
+            view = self._views.named(one.view) or self._views.all[0]
             one.settle(self._no_answer(one.question, view, "the runtime has stopped"))
-
-    def _error(self, message: str) -> None:
-        self._meter.error(message)
-        # It is counted and kept; a receiver that fails must not stop the answers.
-        with suppress(Exception):
-            self._tell(message)
 
     # -- one turn of the engine ------------------------------------------------------------------
 
@@ -702,180 +616,16 @@ class Runtime:
         self._answer_one_offs()
         with self._lock:
             self._begin_views(self._engine)
-        seen = self._see()
-        asked = self._ask_most_urgent()
+        seen = self._rounds.see()
+        asked = self._rounds.ask_most_urgent()
         self._answer_one_offs()
-        self._use_dead_time()
+        for _ in self._rounds.dead_time():
+            if self._wanted_now():
+                break
         with self._changed:
             self._busy = False
             self._changed.notify_all()
         return seen or asked
-
-    def _see(self) -> bool:
-        """Take a group of each view that has one through vision and Tier 1."""
-        now_ns = self._clock_ns()
-        looked_at = [view for view in self._views if view.processor and len(view.queue)]
-        if any(view.turn and view.starves(now_ns) for view in self._views):
-            # Time to ask is scarce: none is spent on what will not be asked about.
-            waiting = [view for view in self._views if view.turn or len(view.queue)]
-            first = max(waiting, key=methodcaller("urgency", now_ns))
-            for view in looked_at:
-                view.passed_over |= view is not first
-            looked_at = [view for view in looked_at if view is first]
-        for view in looked_at:
-            if view.turn:
-                self._ask(view, skip=True)  # the newer group is asked about instead
-        taken = [view for view in looked_at if view.take(now_ns)]
-        if not taken:
-            return False
-        for view in taken:
-            if message := view.resized():
-                self._tell(message)
-        began_s = self._meter.timer()
-        try:
-            outcomes = self._encoding.encode([(view.view, view.turn.group) for view in taken])
-        except Exception as error:  # a fault of this program; the views' groups go with it
-            outcomes = [error] * len(taken)
-            self._error(f"groups could not be encoded\n{traceback.format_exc().rstrip()}")
-        share_s = (self._meter.timer() - began_s) / len(taken)
-        for view, outcome in zip(taken, outcomes, strict=True):
-            view.turn.spent_s = share_s
-            with self._guarding(view):
-                with self._lock:
-                    interrupted = view.gate.interrupted(now_ns)
-                    answers = self._answers(view)
-                self._deliver(view, view.see(outcome, answers, self._standing, interrupted))
-        for view in taken:
-            if view.turn and view.turn.backlog:
-                self._ask(view, skip=True)
-        return True
-
-    def _ask_most_urgent(self) -> bool:
-        """Ask about the view whose answers would otherwise be oldest."""
-        waiting = [view for view in self._views if view.turn]
-        if not waiting:
-            return False
-        view = max(waiting, key=methodcaller("urgency", self._clock_ns()))
-        self._ask(view)
-        with self._guarding(view):
-            self._take(view, view.processor.advance())
-        return True
-
-    def _ask(self, view: ViewState, skip: bool = False) -> None:
-        with self._guarding(view):
-            self._deliver(view, view.ask(self._clock_ns(), skip))
-            if message := view.note_overload():
-                self._tell(message)
-
-    @contextmanager
-    def _guarding(self, view: ViewState) -> Iterator[None]:
-        """Let the thread live on whatever is raised: it is a fault of this program."""
-        try:
-            yield
-        except Exception:
-            view.abandon()
-            self._error(f"a group could not be processed\n{traceback.format_exc().rstrip()}")
-
-    def _answers(self, view: ViewState) -> dict[str, str]:
-        """Return what a view's conditions may name: its own answers before those of others.
-
-        Those of a view that a condition says are there by `view.question`, too.
-        """
-        answers: dict[str, str] = {}
-        for other in self._views:
-            own = self._placed.get(other.name, frozenset()) if other is not view else frozenset()
-            named = other.name in self._views_named
-            if not (own or named):
-                continue
-            given = other.gate.answers()
-            if named:
-                answers |= {in_view(other.name, name): said for name, said in given.items()}
-            answers |= {name: said for name, said in given.items() if question_of(name) in own}
-        return answers | view.gate.answers()
-
-    def _deliver(self, view: ViewState, works: Iterable[Work]) -> None:
-        """Publish what the gate makes of the results; tell of the faults."""
-        generation = view.turn.generation
-        for work in works:
-            for fault in work.faults:
-                self._error(fault)
-            for result in work.results:
-                if result.probabilities:
-                    self._show(view, result)
-                self._admit(view, result, generation)
-                if result.probabilities:
-                    view.note_outside()
-
-    def _show(self, view: ViewState, result: Result) -> None:
-        """Hand a look at the group in work to the watchers."""
-        if not self._watchers or view not in self._views:
-            return
-        encoded, generation = view.turn.encoded, view.turn.generation
-        look = Look(result, view.name, generation, encoded.t_start_ns, encoded.t_end_ns,
-                    encoded.features, view.shown())
-        self._watchers.tell(look)
-
-    def _admit(self, view: ViewState, result: Result, generation: int) -> None:
-        """Publish what the gate makes of a result, unless it is of another time or question."""
-        with self._lock:
-            question = self._standing.get(result.question.id)
-            if (
-                generation != view.intake.generation
-                or question is None
-                or not question.asks_the_same(result.question)
-                or view not in self._views
-            ):
-                view.meter.drop("outdated")
-            else:
-                decides = view.processor.answerers.deciding(question)
-                decisions = view.gate.result(result, decides, self._clock_ns())
-                if question.implies:
-                    answers = self._answers(view)
-                    decisions = [
-                        replace(one, contradicts=view.contradictions.of(
-                            question, one, answers, self._standing))
-                        for one in decisions
-                    ]
-                self._publish(view, decisions)
-
-    def _use_dead_time(self) -> None:
-        for _ in range(MAX_IDLE_PIECES):
-            more = False
-            for view in self._views:
-                if self._wanted_now():
-                    return
-                if view.processor is None:
-                    continue
-                with self._guarding(view):
-                    again, work = view.idle()
-                    more |= again
-                    self._take(view, work)
-                    if not again:
-                        self._look_again(view)
-            try:
-                more = more or self._encoding.idle()
-            except Exception as error:  # the encoder starts afresh by itself
-                self._error(f"engine, refresh: {str(error) or type(error).__name__}")
-            if not more:
-                return
-
-    def _look_again(self, view: ViewState) -> None:
-        """Ask what a view's last group left uncertain about more of the past, if there is time."""
-        for where in view.processor.unsure:
-            if self._wanted_now():
-                return
-            other = view if where == WINDOW else self._named(where)
-            if other is None or other.processor is None or other.generation != view.generation:
-                continue  # it has seen nothing of this time
-            left_s = min(one.left_s() for one in self._views)
-            self._take(view, view.processor.look_again(where, other.processor.past, left_s))
-
-    def _take(self, view: ViewState, work: Work) -> None:
-        """Publish and tell of what was done without a group in work."""
-        for fault in work.faults:
-            self._error(fault)
-        for result in work.results:
-            self._admit(view, result, view.generation)
 
     # -- statistics ------------------------------------------------------------------------------
 
@@ -883,13 +633,13 @@ class Runtime:
         """Return a snapshot of counters, latencies, rates and the present condition."""
         now_ns, encoding = self._clock_ns(), self._encoding
         with self._lock:
-            views = {view.name: view.stats(now_ns) for view in self._views}
+            views = {view.name: view.stats(now_ns) for view in self._views.all}
         return RuntimeStats.of(
             self._meter,
             views,
             model=self._model,
-            heads=tuple(head.name for head in self._heads.get(None, ())),
-            heads_refused=self._refused_by_view(),
+            heads=tuple(head.name for head in self._heads.shared),
+            heads_refused=self._heads.refused(self.views()),
             learned={address(*one.key): one for one in self.learned()},
             reuse=encoding.reuse if encoding else self._reused,
             batch_gain=encoding.batch_gain if encoding else 1.0,
