@@ -141,6 +141,33 @@ def no_template(target):
     path.write_text(json.dumps(config))
 
 
+def template_json(values):
+    def edited(target):
+        no_template(target)
+        (target / "chat_template.json").write_text(json.dumps(values))
+    return edited
+
+
+def flat(name):
+    """Give a convolution's weights too few axes."""
+    def edited(target):
+        import mlx.core as mx
+
+        weights = mx.load(str(target / "model.safetensors"))
+        key = next(key for key in weights if key.endswith(name))
+        weights[key] = weights[key].reshape(-1)
+        mx.save_safetensors(str(target / "model.safetensors"), weights)
+    return edited
+
+
+def text_value(**values):
+    def edited(target):
+        config = json.loads((target / "config.json").read_text())
+        config["text_config"].update(values)
+        (target / "config.json").write_text(json.dumps(config))
+    return edited
+
+
 def tokenizer(change):
     def edited(target):
         path = target / "tokenizer.json"
@@ -185,6 +212,11 @@ LFS = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 3\n"
         (drop_weight, "do not fit"),
         (text_config, "does not describe"),
         (no_template, "no chat template"),
+        (template_json([1]), "chat_template.json is not a JSON object"),
+        (template_json({"a": 1}), "chat_template.json has no chat_template that is a text"),
+        (flat("patch_embed.proj.weight"), "not those of a qwen3_5 model"),
+        (flat("layers.0.linear_attn.conv1d.weight"), "not those of a qwen3_5 model"),
+        (text_value(max_position_embeddings=10), "model's context is 10"),
         (lambda t: (t / "tokenizer.json").unlink(), "tokenizer.json is missing"),
         (lambda t: (t / "tokenizer.json").write_text("version https://git-lfs.github.com/spec/v1"),
          "tokenizer.json is a Git LFS pointer"),

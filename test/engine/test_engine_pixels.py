@@ -124,6 +124,16 @@ def test_settings_below_a_key_that_is_not_read(tmp_path, name, stated, match):
         read_settings(tmp_path, Vision)
 
 
+def test_what_is_null_is_not_stated(tmp_path):
+    """The video's null leaves the image's value."""
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps({"image_mean": [0.4] * 3}))
+    (tmp_path / "video_preprocessor_config.json").write_text(json.dumps(
+        {"image_mean": None, "size": {"longest_edge": None, "shortest_edge": 0}}))
+    settings = read_settings(tmp_path, Vision)
+    assert settings.mean == (0.4,) * 3
+    assert (settings.pixel_budget, settings.min_pixels) == (PixelSettings().pixel_budget, 0)
+
+
 def test_settings_as_transformers_5_writes_them(tmp_path):
     """All in one file, by processor; they count before those of the files of their own."""
     assert read_settings(tmp_path, Vision).source == ""
@@ -146,6 +156,13 @@ def test_settings_as_transformers_5_writes_them(tmp_path):
     ("stated", "match"),
     [
         ({"do_normalize": False}, "do_normalize False"),
+        ({"patch_size": 0}, "patch_size 0: not a number above 0"),
+        ({"rescale_factor": 0}, "rescale_factor 0: not a number above 0"),
+        ({"merge_size": True}, "merge_size True: not a number above 0"),
+        ({"size": []}, r"size \[\]: not a range"),
+        ({"size": {"longest_edge": 0}}, "longest_edge 0: not a number above 0"),
+        ({"image_mean": []}, r"image_mean \[\]: not one number for each"),
+        ({"image_std": [1, 1, True]}, "image_std .*not one number for each"),
         ({"do_rescale": False}, "do_rescale False"),
         ({"do_resize": False}, "do_resize False"),
         ({"do_center_crop": True}, "do_center_crop True"),

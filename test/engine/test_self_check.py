@@ -9,9 +9,10 @@ from tiny import FAMILIES, encoded, tiny_engine, write_checkpoint
 
 from vlm_decisions.engine import CheckpointError, Engine, plain
 from vlm_decisions.engine import self_check as module
-from vlm_decisions.engine.self_check import QUERIES, Distance, self_check
-from vlm_decisions.lab.exactness import CONTROLS, Trial
-from vlm_decisions.lab.reference import full_sequence
+from vlm_decisions.engine.readout import Readout
+from vlm_decisions.engine.self_check import QUERIES, Distance, distance, self_check
+from vlm_decisions.lab.exactness import CONTROLS, Trial, compare
+from vlm_decisions.lab.reference import Plain, full_sequence
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +97,23 @@ def test_what_is_not_finite_fails(folder):
     nan = dataclasses.replace(layer, mlp=lambda x: layer.mlp(x) * float("nan"))
     engine.decoder.layers = (nan, *engine.decoder.layers[1:])
     assert not engine.self_check().ok
+
+
+def test_a_probability_that_is_no_number_fails():
+    """Also where only the state is limited, and whichever question it is of."""
+    nan, good = np.array([np.nan, np.nan]), np.array([0.5, 0.5])
+    readouts = [Readout(p, p, 1, np.ones((1, 4), np.float32)) for p in (good, nan, good)]
+    found = distance(readouts, [dataclasses.replace(readouts[0])] * 3)
+    assert np.isnan(found.probability)
+    assert found.state == 0.0
+    assert not found.within(Distance(1.0, 1.0))
+    assert not found.within(Distance(1.0, None))
+    wanted = [Plain(readouts[0].hidden, good)] * 3
+    margin = compare("way", readouts, wanted)
+    assert not margin.exact
+    hidden = [readouts[0].hidden, readouts[0].hidden * np.nan, readouts[0].hidden]
+    margin = compare("way", [Readout(good, good, 1, h) for h in hidden], wanted)
+    assert not margin.exact
 
 
 def test_a_control_that_is_not_noticed_fails(folder, monkeypatch):

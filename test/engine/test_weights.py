@@ -1,6 +1,8 @@
 """Weight files: the index decides, what is missing or cut short is named before it is read."""
 
 import json
+import struct
+from dataclasses import replace
 
 import mlx.core as mx
 import numpy as np
@@ -8,7 +10,7 @@ import pytest
 from tiny import encoded, write_checkpoint
 
 from vlm_decisions.engine import CheckpointError, Engine, Query, memory
-from vlm_decisions.engine.weights import list_tensors, read_tensors
+from vlm_decisions.engine.weights import check_types, list_tensors, read_tensors
 
 ASK = [Query("Is a person present?"), Query("Is the door open?")]
 
@@ -160,3 +162,53 @@ def test_tied_untied_and_undecided(folder, tmp_path):
     mx.save_safetensors(str(tmp_path / "model.safetensors"), weights)
     with pytest.raises(CheckpointError, match="no lm_head weights"):
         Engine.load(str(tmp_path))
+
+
+def header(folder, change):
+    """Write a file of one tensor whose header entry is changed; return the folder."""
+    entry = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8], **change}
+    text = json.dumps({"a.weight": entry}).encode()
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + bytes(8))
+    return folder
+
+
+@pytest.mark.parametrize("change", [
+    {"shape": ["a"]}, {"shape": "2"}, {"shape": [-2]}, {"dtype": 7}, {"dtype": None},
+    {"data_offsets": ["a", "b"]}, {"data_offsets": [8, 0]}, {"data_offsets": [-8, 0]},
+    {"data_offsets": [8]},
+])  # fmt: skip
+def test_a_header_that_describes_no_tensor(tmp_path, change):
+    assert list_tensors(header(tmp_path, {}))["a.weight"].shape == (2,)
+    with pytest.raises(CheckpointError, match="header does not describe the tensor a.weight"):
+        list_tensors(header(tmp_path, change))
+
+
+@pytest.mark.parametrize("dtype", ["F64", "I8", "I32", "U8", "U32", "BOOL", "C64", "F8_E4M3"])
+def test_number_types_that_are_not_implemented(tmp_path, dtype):
+    tensors = list_tensors(header(tmp_path, {"dtype": dtype}))
+    for packed in (True, False):
+        with pytest.raises(CheckpointError, match=rf"number type {dtype}, .*mlx_vlm.*a.weight"):
+            check_types(tensors, packed=packed)
+    check_types(list_tensors(header(tmp_path, {"dtype": "BF16"})), packed=False)
+
+
+def test_packed_weights_of_which_nothing_is_stated(tmp_path):
+    weight = list_tensors(header(tmp_path, {"dtype": "U32"}))["a.weight"]
+    scales = replace(weight, name="a.scales", dtype="U8")
+    tensors = {one.name: one for one in (weight, scales)}
+    check_types(tensors, packed=True)
+    with pytest.raises(CheckpointError, match="a.scales.*states no quantization"):
+        check_types(tensors, packed=False)
+
+
+def test_what_an_index_does_not_know_is_taken_too(folder, tmp_path):
+    """As transformers and mlx-vlm do; where two files hold it, it is refused."""
+    plain = sharded(folder, tmp_path / "a", index=False)
+    twice = sharded(folder, tmp_path / "b", index=True)
+    for target in (plain, twice):
+        known = {min(mx.load(str(path))): path.name for path in target.glob("*1-of*.safetensors")}
+        known |= {max(mx.load(str(path))): path.name for path in target.glob("*2-of*.safetensors")}
+        (target / "model.safetensors.index.json").write_text(json.dumps({"weight_map": known}))
+    assert set(list_tensors(plain)) == set(list_tensors(folder))
+    with pytest.raises(CheckpointError, match="found in .*00001-of-00002.*and in .*00002-of-00002"):
+        list_tensors(twice)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import json
 import logging
 import re
 from collections.abc import Mapping
@@ -22,10 +21,11 @@ import numpy as np
 from . import memory
 from .errors import CheckpointError
 from .families import Family
-from .json_object import is_pointer
+from .json_object import is_pointer, read_json
 from .model_config import ModelConfig, read_config
 from .packing import Packing, unpack_in_passes
-from .weights import FLOATS, Tensor, list_tensors, read_tensors
+from .weight_values import check_values
+from .weights import FLOATS, Tensor, check_types, list_tensors, read_tensors
 
 EMBEDDED: Final = {"sim_desk": Path(__file__).parent.parent / "models" / "sim_desk"}
 SPARE: Final = 256 << 20  # bytes beside the weights that a pass needs at least
@@ -99,6 +99,7 @@ def load(name: str, dtype: mx.Dtype | None = None) -> Checkpoint:
     _check_ids(folder, config.values, tokenizer)
     tensors = {key: one for key, one in tensors.items() if "mtp." not in key}  # a draft model's
     config = _settle_tie(folder, config, tensors)
+    check_types(tensors, packed=config.quantization is not None)
     dtype = dtype or default_dtype()
     if dtype != mx.float32 and config.family.experts and default_dtype() == mx.float32:
         raise CheckpointError(
@@ -107,11 +108,10 @@ def load(name: str, dtype: mx.Dtype | None = None) -> Checkpoint:
         )
     plan = plan_memory(config.quantization, tensors, dtype)
     model, fingerprint = _build(folder, config, tensors, dtype, plan.unpack)
-    for remark in plan.remarks:
+    remarks = (*plan.remarks, *check_values(model, folder))
+    for remark in remarks:
         _LOG.warning("%s: %s", name, remark)
-    return Checkpoint(
-        name, folder, config.family, model, tokenizer, fingerprint, dtype, plan.remarks
-    )
+    return Checkpoint(name, folder, config.family, model, tokenizer, fingerprint, dtype, remarks)
 
 
 def load_tokenizer(folder: Path) -> Any:
@@ -138,13 +138,24 @@ def load_tokenizer(folder: Path) -> Any:
     if not tokenizer.chat_template:
         for path in (folder / "chat_template.jinja", folder / "chat_template.json"):
             if path.exists():
-                text = path.read_text(encoding="utf-8")
-                is_json = path.suffix == ".json"
-                tokenizer.chat_template = json.loads(text)["chat_template"] if is_json else text
+                tokenizer.chat_template = _read_template(path)
                 break
     if not tokenizer.chat_template:
         raise CheckpointError(f"{folder} has no chat template")
     return tokenizer
+
+
+def _read_template(path: Path) -> str:
+    """Read a chat template from a file of its own; raises CheckpointError."""
+    if path.suffix == ".json":
+        template = read_json(path).get("chat_template")
+        if not isinstance(template, str):
+            raise CheckpointError(f"{path} has no chat_template that is a text")
+        return template
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"cannot read the chat template {path}: {error}") from error
 
 
 def _check_ids(folder: Path, values: Mapping[str, Any], tokenizer: Any) -> None:
@@ -268,10 +279,16 @@ def _build(
         else value
         for key, value in read_tensors(tensors).items()
     }  # fmt: skip
-    weights = model.sanitize(family.arrange(weights, config.values["text_config"]))
-    for part in (model.vision_tower, model.language_model):
-        if hasattr(part, "sanitize"):
-            weights = part.sanitize(weights)
+    try:
+        weights = model.sanitize(family.arrange(weights, config.values["text_config"]))
+        for part in (model.vision_tower, model.language_model):
+            if hasattr(part, "sanitize"):
+                weights = part.sanitize(weights)
+    except Exception as error:  # weights of another shape fail in many ways
+        raise CheckpointError(
+            f"the weights in {folder} are not those of a {family.model_type} model: "
+            f"{type(error).__name__}: {error}"
+        ) from error
     if not any(key.startswith("vision_tower.") for key in weights):
         raise CheckpointError(f"{folder} has no weights of a vision tower: text only")
     fingerprint = fingerprint_of(

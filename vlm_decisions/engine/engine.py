@@ -19,7 +19,7 @@ from ..reuse import ReuseSettings, read_measured
 from . import allocator, blas, fastmath, numpy_modules
 from . import checkpoint as checkpoints
 from .asking import Asking, Prefix, Questions
-from .errors import CheckpointError, FrameError, GroupError
+from .errors import CheckpointError, ContextError, FrameError, GroupError
 from .families import as_it_is
 from .pixels import check_frame, read_settings
 from .prompt import PromptError
@@ -139,12 +139,12 @@ class Engine(Asking):
         engine = cls(loaded, pixel_budget, outer_vision_tokens=outer_vision_tokens)
         try:
             engine.template("video")
-        except PromptError as error:
+            if self_check != "off":
+                engine.self_check(refuse=self_check == "refuse")
+            if warm:
+                engine.warm_up()
+        except (PromptError, ContextError) as error:  # what no question could be asked with
             raise CheckpointError(f"{model}: {error}") from error
-        if self_check != "off":
-            engine.self_check(refuse=self_check == "refuse")
-        if warm:
-            engine.warm_up()
         return engine
 
     @cached_property

@@ -25,11 +25,13 @@ from .decision_models import FAMILIES, DecisionModel, Seen, logits
 from .errors import CheckpointError, GroupError, ModeError, QueryError
 from .forks import forks_of
 from .json_object import read_json
+from .model_config import read_quantization
 from .packing import unpack_modules
 from .pixels import check_frame
 from .readout import Query, Readout
 from .stream import StreamGroup
-from .weights import list_tensors
+from .weight_values import check_values
+from .weights import check_types, list_tensors
 
 MODES: Final = ("image",)
 _LOG = logging.getLogger(__name__)
@@ -103,7 +105,9 @@ class ImageEngine:
         """
         folder = checkpoints.find(model)
         kind = getattr(mx, dtype) if dtype else checkpoints.default_dtype()
-        engine = cls(_load(folder, family, kind), family, folder, model, pixel_budget)
+        loaded, remarks = _load(folder, family, kind)
+        engine = cls(loaded, family, folder, model, pixel_budget)
+        engine.remarks += remarks
         allocator.keep_freed_memory()
         if warm:
             engine.warm_up()
@@ -212,13 +216,14 @@ class ImageStream:
         return False
 
 
-def _load(folder: Path, family: str, dtype: mx.Dtype) -> nn.Module:
-    """Return mlx-vlm's model in ``dtype``; raises CheckpointError."""
+def _load(folder: Path, family: str, dtype: mx.Dtype) -> tuple[nn.Module, list[str]]:
+    """Return mlx-vlm's model in ``dtype`` and remarks on it; raises CheckpointError."""
     from mlx_vlm.utils import load_model
 
     tensors = list_tensors(folder)  # what is missing or cut short is named before it is read
-    stated = read_json(folder / "config.json").get("quantization")
-    plan = checkpoints.plan_memory(stated, tensors, dtype)
+    packing = read_quantization(folder, read_json(folder / "config.json"), {})
+    check_types(tensors, packed=packing is not None)
+    plan = checkpoints.plan_memory(packing, tensors, dtype)
     try:
         model = load_model(folder, lazy=True)
     except Exception as error:  # a config of the wrong shape fails in many ways
@@ -236,6 +241,7 @@ def _load(folder: Path, family: str, dtype: mx.Dtype) -> nn.Module:
     )
     model.eval()
     mx.eval(model.parameters())
-    for remark in plan.remarks:
+    remarks = [*plan.remarks, *check_values(model, folder)]
+    for remark in remarks:
         _LOG.warning("%s: %s", folder, remark)
-    return model
+    return model, remarks

@@ -8,7 +8,7 @@ value that changes the model and is not implemented is refused.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -32,6 +32,19 @@ _TEXT: Final[Mapping[str, tuple]] = {
     "embedding_multiplier": (1, 1.0, None),
     "logits_scaling": (1, 1.0, None),
 }
+# What these count or measure is at least one.
+_TEXT_COUNTS: Final = (
+    "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim",
+    "vocab_size", "intermediate_size", "max_position_embeddings", "full_attention_interval",
+    "linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim",
+    "linear_value_head_dim", "linear_conv_kernel_dim",
+)  # fmt: skip
+_EXPERT_COUNTS: Final = ("num_experts", "num_experts_per_tok", "moe_intermediate_size")
+_VISION_COUNTS: Final = (
+    "depth", "hidden_size", "intermediate_size", "num_heads", "patch_size", "temporal_patch_size",
+    "spatial_merge_size", "in_channels", "in_chans", "out_hidden_size", "num_position_embeddings",
+    "window_size", "tokens_per_second",
+)  # fmt: skip
 _NOT_ROPE: Final = ("rope_parameters", "rope_scaling", "rope_theta", "partial_rotary_factor")
 
 
@@ -69,15 +82,21 @@ def read_config(folder: Path) -> ModelConfig:
     for name, part in (("text_config", text), ("vision_config", vision)):
         if not isinstance(part, dict):
             raise CheckpointError(f"{path} has no {name}")
-    quantization = _quantization(folder, path, raw, text)
+    quantization = read_quantization(folder, raw, text)
     stated = (raw.get("tie_word_embeddings"), text.get("tie_word_embeddings"))
+    for one in stated:
+        if not isinstance(one, bool | None):
+            raise CheckpointError(f"{path} states tie_word_embeddings {one!r}: not true or false")
     _check(path, text, {**_TEXT, **family.text_values})
     _check(path, vision, {"hidden_act": (family.vision_act,), **family.vision_values})
     _check_windows(path, text, family)
-    _rope(path, raw, text, family)
-    _vision(path, vision, family)
     if "num_local_experts" in text:  # transformers 5's name for it
         text.setdefault("num_experts", text["num_local_experts"])
+    counts = (*_TEXT_COUNTS, *(_EXPERT_COUNTS if family.experts else ()))
+    _check_counts(path, "text_config", text, counts, ("num_attention_heads", "num_key_value_heads"))
+    _rope(path, raw, text, family)
+    _vision(path, vision, family)
+    _check_counts(path, "vision_config", vision, _VISION_COUNTS, ("hidden_size", "num_heads"))
     for key, value in family.text_defaults.items():
         if text.get(key) is None:
             text[key] = value
@@ -106,6 +125,24 @@ def _check(path: Path, part: Mapping[str, Any], allowed: Mapping[str, tuple]) ->
             )
 
 
+def _check_counts(
+    path: Path, name: str, part: Mapping[str, Any], keys: Sequence[str], divided: tuple[str, str]
+) -> None:
+    """Refuse counts that are none, and a first one of ``divided`` that is no multiple."""
+    for key in keys:
+        value = part.get(key)
+        if value is not None and (type(value) is not int or value < 1):
+            raise CheckpointError(
+                f"{path} states {key} {value!r} in {name}: not a whole number above 0"
+            )
+    whole, parts = (part.get(key) for key in divided)
+    if whole and parts and whole % parts:
+        raise CheckpointError(
+            f"{path} states {divided[0]} {whole} and {divided[1]} {parts} in {name}: the first "
+            "must be a multiple of the second"
+        )
+
+
 def _check_windows(path: Path, text: dict[str, Any], family: Family) -> None:
     """Refuse attention that does not see the whole sequence, and other patterns of layers."""
     if text.get("sliding_window") and text.get("use_sliding_window") is not False:
@@ -114,8 +151,10 @@ def _check_windows(path: Path, text: dict[str, Any], family: Family) -> None:
             "every layer sees the whole sequence"
         )
     kinds = text.get("layer_types")
-    if not kinds:
+    if kinds is None:
         return
+    if not isinstance(kinds, list):
+        raise CheckpointError(f"{path} states layer_types {kinds!r}: not a list")
     known = family.layer_types
     other = sorted({str(kind) for kind in kinds} - set(known))
     if other:
@@ -145,7 +184,7 @@ def _rope(path: Path, raw: dict[str, Any], text: dict[str, Any], family: Family)
     """Bring the forms of the rotary positions to the one that the family's module reads."""
     stated = [part.get(key) for part in (text, raw) for key in ("rope_parameters", "rope_scaling")]
     for part in stated:
-        if part and not isinstance(part, dict):
+        if part is not None and not isinstance(part, dict):
             raise CheckpointError(f"{path} states rotary positions {part!r}: not an object")
         for kind in ((part or {}).get(key, "default") for key in ("rope_type", "type")):
             if kind not in PLAIN_ROPE:  # wherever it is stated, also where nothing reads it
@@ -204,7 +243,11 @@ def _vision(path: Path, vision: dict[str, Any], family: Family) -> None:
     for key in ("patch_size", "temporal_patch_size"):
         if isinstance(vision.get(key), list) and len(set(vision[key])) == 1:
             vision[key] = vision[key][0]
-    rope = vision.get("rope_parameters") or {}
+    rope = vision.get("rope_parameters")
+    rope = {} if rope is None else rope
+    if not isinstance(rope, dict):
+        raise CheckpointError(f"{path} states rotary positions {rope!r} for the vision tower: not "
+                              "an object")
     kind, theta = rope.get("rope_type", "axial"), rope.get("rope_theta", 10000)
     if kind not in ("axial", "default") or theta != 10000:
         raise CheckpointError(
@@ -213,12 +256,15 @@ def _vision(path: Path, vision: dict[str, Any], family: Family) -> None:
         )
 
 
-def _quantization(
-    folder: Path, path: Path, raw: dict[str, Any], text: dict[str, Any]
+def read_quantization(
+    folder: Path, raw: Mapping[str, Any], text: Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    """Return MLX's packing, or refuse another; None where there is none."""
-    keys = ("quantization", "quantization_config")
-    stated = [part[key] for part in (raw, text) for key in keys if part.get(key)]
+    """Return MLX's packing, None where there is none; raises CheckpointError for another.
+
+    raw: the config.json of ``folder``; text: its language model's settings.
+    """
+    path, keys = folder / "config.json", ("quantization", "quantization_config")
+    stated = [part[key] for part in (raw, text) for key in keys if part.get(key) not in (None, {})]
     other = folder / "hf_quant_config.json"
     if not stated and other.exists():
         stated = [{"quant_method": "modelopt", **read_json(other)}]

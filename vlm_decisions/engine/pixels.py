@@ -105,6 +105,7 @@ _FIXED: Final = {  # what the steps here are, where a file states them
 
 _NUMBERS = ("longest_edge", "shortest_edge", "max_pixels", "min_pixels", "patch_size", "merge_size",
             "temporal_patch_size", "rescale_factor")
+_MAY_BE_ZERO = ("shortest_edge", "min_pixels")
 
 
 def read_settings(
@@ -131,20 +132,21 @@ def read_settings(
                 f"{source} states {key} {raw[key]!r}, which is not implemented "
                 f"(implemented: {values[0]!r})"
             )
-    size = raw.get("size") or {}
+    size = raw.get("size", {})
     if not isinstance(size, dict) or {"height", "width"} & set(size):
         raise CheckpointError(f"{source} states the size {size!r}: not a range of pixels")
+    size = {key: value for key, value in size.items() if value is not None}
     _check_numbers(raw, size, source)
-    most = size.get("longest_edge") or raw.get("max_pixels") or DEFAULT_PIXEL_BUDGET
-    least = size.get("shortest_edge") or raw.get("min_pixels") or 0
+    most = size.get("longest_edge", raw.get("max_pixels", DEFAULT_PIXEL_BUDGET))
+    least = size.get("shortest_edge", raw.get("min_pixels", 0))
     budget = min(most, DEFAULT_PIXEL_BUDGET) if pixel_budget is None else pixel_budget
     settings = PixelSettings(
-        patch=raw.get("patch_size") or vision.patch_size,
-        merge=raw.get("merge_size") or vision.spatial_merge_size,
-        temporal=raw.get("temporal_patch_size") or vision.temporal_patch_size,
-        mean=tuple(raw.get("image_mean") or mean),
-        std=tuple(raw.get("image_std") or std),
-        rescale=raw.get("rescale_factor") or 1 / 255.0,
+        patch=raw.get("patch_size", vision.patch_size),
+        merge=raw.get("merge_size", vision.spatial_merge_size),
+        temporal=raw.get("temporal_patch_size", vision.temporal_patch_size),
+        mean=tuple(raw.get("image_mean", mean)),
+        std=tuple(raw.get("image_std", std)),
+        rescale=raw.get("rescale_factor", 1 / 255.0),
         pixel_budget=int(budget),
         min_pixels=int(least) if least <= budget else 0,
         source=source,
@@ -162,20 +164,27 @@ def _check_numbers(raw: dict[str, Any], size: dict[str, Any], source: str) -> No
     """Refuse what is stated but cannot be computed with. Raises CheckpointError."""
     for key in ("image_mean", "image_std"):
         value = raw.get(key)
-        if value and not (isinstance(value, list) and len(value) == 3 and all(
-            isinstance(one, (int, float)) and math.isfinite(one) for one in value
-        ) and (key == "image_mean" or min(value) > 0)):
+        if key in raw and not (isinstance(value, list) and len(value) == 3 and all(
+            _is_number(one) for one in value) and (key == "image_mean" or min(value) > 0)):
             raise CheckpointError(f"{source} states {key} {value!r}: not one number for each of "
                                   "red, green and blue")
     for key, value in {**raw, **size}.items():
-        if key in _NUMBERS and value is not None and not (
-            isinstance(value, (int, float)) and math.isfinite(value) and value >= 0
+        if key in _NUMBERS and not (
+            _is_number(value) and (value > 0 or value == 0 and key in _MAY_BE_ZERO)
         ):
-            raise CheckpointError(f"{source} states {key} {value!r}: not a number")
+            raise CheckpointError(f"{source} states {key} {value!r}: not a number above 0")
+
+
+def _is_number(value: object) -> bool:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return number and math.isfinite(value)
 
 
 def _stated_settings(folder: Path) -> tuple[dict[str, Any], str]:
-    """Return all stated settings, the video's over the image's, and the files they are from."""
+    """Return all stated settings, the video's over the image's, and the files they are from.
+
+    What is null is not stated.
+    """
     files = {name: read_json(folder / name) for name in SETTINGS_FILES if (folder / name).exists()}
     nested = files.get(SETTINGS_FILES[0], {})
     bare = {"image_mean", "image_std"} & set(nested)
@@ -196,7 +205,7 @@ def _stated_settings(folder: Path) -> tuple[dict[str, Any], str]:
                     f"{folder / name} states {min(misplaced)}: only {SETTINGS_FILES[0]} holds "
                     f"settings below that key, {name} holds them itself")
         if part:
-            raw.update(part)
+            raw.update({name: value for name, value in part.items() if value is not None})
             used.append(str(folder / origin))
     return raw, " and ".join(dict.fromkeys(used))
 

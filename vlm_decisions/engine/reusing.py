@@ -199,7 +199,7 @@ class ReusingEncoder:
         norm = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
         drift = float(1.0 - ((one * other).sum(axis=1) / np.maximum(norm, 1e-12)).mean())
         self.stats.drift = drift
-        self.stats.worst_drift = max(drift, self.stats.worst_drift or 0.0)
+        self.stats.worst_drift = float(np.max([drift, self.stats.worst_drift or 0.0]))
 
 
 def _placed(whole: Array, tokens: np.ndarray, part: Array) -> Array:

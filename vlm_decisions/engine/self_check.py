@@ -10,6 +10,7 @@ break one thing on purpose and must be beyond the limit, or the check would prov
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,8 +43,8 @@ class Distance:
 
     def within(self, limit: Distance) -> bool:
         """Whether no larger than ``limit`` (written so that a NaN never is)."""
-        free = limit.probability is None
-        return self.state <= limit.state and (free or self.probability <= limit.probability)
+        probability = math.inf if limit.probability is None else limit.probability
+        return self.state <= limit.state and self.probability <= probability
 
     def beyond(self, limit: Distance) -> bool:
         """Whether larger than ``limit`` in all it limits."""
@@ -61,13 +62,14 @@ FLOAT32: Final = Distance(4.5e-3, 1e-4)  # a cosine of 0.99999
 
 def distance(got: Sequence[Readout], want: Sequence[Readout]) -> Distance:
     """Compare readouts that hold their states; one of an early depth up to there."""
-    errors, worst = [], 0.0
+    errors, worst = [], [0.0]
     for a, b in zip(got, want, strict=True):
         x, y = a.hidden.astype(np.float64), b.hidden[: a.depth].astype(np.float64)
         errors.append(np.linalg.norm(x - y, axis=1) / np.linalg.norm(y, axis=1))
         if a.depth == b.depth:
-            worst = max(worst, float(np.abs(a.probabilities - b.probabilities).max()))
-    return Distance(float(np.sqrt(np.mean(np.concatenate(errors) ** 2))), worst)
+            worst.append(np.abs(a.probabilities - b.probabilities).max())
+    state = np.sqrt(np.mean(np.concatenate(errors) ** 2))
+    return Distance(float(state), float(np.max(worst)))  # NumPy's max: a NaN stays one
 
 
 def half_limit(plain_readouts: Sequence[Readout], reference: Sequence[Readout]) -> Distance:

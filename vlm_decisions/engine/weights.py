@@ -21,7 +21,8 @@ from .errors import CheckpointError
 from .json_object import read_json
 
 INDEX: Final = "model.safetensors.index.json"
-FLOATS: Final = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
+FLOATS: Final = ("F32", "F16", "BF16")
+_PACKED: Final = {"weight": "U32", "scales": "U8"}  # number types of a packed module's parts
 _PART: Final = re.compile(r"(.*)-(\d+)-of-(\d+)\.safetensors")
 _HEADER_LIMIT: Final = 100_000_000  # bytes, as in the format's own reader
 
@@ -45,8 +46,8 @@ class Tensor:
 def list_tensors(folder: Path) -> dict[str, Tensor]:
     """Read the headers of a checkpoint's weight files; raises CheckpointError.
 
-    With an index each file gives what the index assigns to it and nothing else. Without one, a
-    name found in two files is refused.
+    With an index each file gives what the index assigns to it, and what the index does not know.
+    A name found in two files of which nothing says which counts is refused.
     """
     index = folder / INDEX
     assigned: dict[str, str] | None = None
@@ -75,7 +76,7 @@ def list_tensors(folder: Path) -> dict[str, Tensor]:
                 raise CheckpointError(
                     f"{path} lacks {listed(missing, 3)}, which {index.name} assigns to it"
                 )
-            held = {name: held[name] for name in mine}
+            held = {name: one for name, one in held.items() if name in mine or name not in assigned}
         twice = sorted(set(held) & set(tensors))
         if twice:
             raise CheckpointError(
@@ -84,6 +85,33 @@ def list_tensors(folder: Path) -> dict[str, Tensor]:
             )
         tensors.update(held)
     return tensors
+
+
+def check_types(tensors: dict[str, Tensor], *, packed: bool) -> None:
+    """Refuse weights of a number type that is not implemented. Raises CheckpointError.
+
+    packed: whether config.json states that some are packed by MLX.
+    """
+    scales = [name for name in tensors if name.endswith(".scales")]
+    if scales and not packed:
+        raise CheckpointError(
+            f"{tensors[scales[0]].path} holds packed weights ({listed(scales, 3)}), but "
+            "config.json states no quantization (group_size, bits and mode)"
+        )
+    other = []
+    for name, tensor in tensors.items():
+        path, _, part = name.rpartition(".")
+        fits = f"{path}.scales" in tensors and _PACKED.get(part) == tensor.dtype
+        # Buffers of positions hold no weights: mlx-vlm leaves them out.
+        if tensor.dtype not in FLOATS and not fits and part != "position_ids":
+            other.append(tensor)
+    if other:
+        kinds = sorted({tensor.dtype for tensor in other})
+        raise CheckpointError(
+            f"{other[0].path} holds weights of the number type {', '.join(kinds)}, which is not "
+            f"implemented (implemented: {', '.join(FLOATS)}, and what mlx_vlm.convert packs): "
+            f"{listed((tensor.name for tensor in other), 3)}"
+        )
 
 
 def read_tensors(tensors: dict[str, Tensor]) -> dict[str, mx.array]:
@@ -134,23 +162,32 @@ def _read_header(path: Path) -> dict[str, Tensor]:
                     f"cannot read the weights in {path}: not a safetensors file, or cut short"
                 )
             header = json.loads(file.read(length))
-        tensors = {
-            name: Tensor(
-                name, path, one["dtype"], tuple(one["shape"]),
-                one["data_offsets"][1] - one["data_offsets"][0],
-            )
-            for name, one in header.items()
-            if name != "__metadata__"
-        }  # fmt: skip
-        end = max((one["data_offsets"][1] for n, one in header.items() if n != "__metadata__"),
-                  default=0)  # fmt: skip
-    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+    except (OSError, ValueError) as error:
         if isinstance(error, CheckpointError):
             raise
         raise CheckpointError(f"cannot read the weights in {path}: {error}") from error
+    if not isinstance(header, dict):
+        raise CheckpointError(f"cannot read the weights in {path}: its header is not an object")
+    header.pop("__metadata__", None)
+    tensors = {name: _described(name, path, one) for name, one in header.items()}
+    end = max((one["data_offsets"][1] for one in header.values()), default=0)
     if 8 + length + end > total:
         raise CheckpointError(
             f"cannot read the weights in {path}: cut short, it has {total} bytes where its header "
             f"describes {8 + length + end}; half downloaded?"
         )
     return tensors
+
+
+def _described(name: str, path: Path, one: object) -> Tensor:
+    """Return a tensor as a header's entry describes it; raises CheckpointError."""
+    entry = one if isinstance(one, dict) else {}
+    kind, shape, offsets = (entry.get(key) for key in ("dtype", "shape", "data_offsets"))
+    whole = all(isinstance(part, list) and all(type(n) is int and n >= 0 for n in part)
+                for part in (shape, offsets))  # fmt: skip
+    if not isinstance(kind, str) or not whole or len(offsets) != 2 or offsets[0] > offsets[1]:
+        raise CheckpointError(
+            f"cannot read the weights in {path}: its header does not describe the tensor {name}: "
+            f"{json.dumps(one)[:200]}"
+        )
+    return Tensor(name, path, kind, tuple(shape), offsets[1] - offsets[0])

@@ -122,16 +122,14 @@ def compare(way: str, got: Sequence[Readout], want: Sequence[Plain]) -> Margin:
     A question stopped at an early depth is compared layer by layer up to there; its probabilities
     are compared at full depth only, where the plain run reads them.
     """
-    cosine, difference = 1.0, 0.0
+    cosines, differences = [1.0], [0.0]
     for readout, other in zip(got, want, strict=True):
         a, b = readout.hidden.astype(np.float64), other.hidden[: readout.depth].astype(np.float64)
         norms = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
-        cosine = min(cosine, float(((a * b).sum(axis=1) / norms).min()))
+        cosines.append(((a * b).sum(axis=1) / norms).min())
         if readout.depth == len(other.hidden):
-            difference = max(
-                difference, float(np.abs(readout.probabilities - other.probabilities).max())
-            )
-    return Margin(way, cosine, difference)
+            differences.append(np.abs(readout.probabilities - other.probabilities).max())
+    return Margin(way, float(np.min(cosines)), float(np.max(differences)))
 
 
 def test_frames(engine: Engine, n: int, seed: int = 0) -> list[np.ndarray]:

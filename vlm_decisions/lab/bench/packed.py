@@ -82,7 +82,7 @@ def bench_packed(
             while stream.idle():
                 pass
         pairs = zip(answers["plain"], answers["packed"], strict=True)
-        worst = max(worst, *(float(np.abs(a - b).max()) for a, b in pairs))
+        worst = float(np.max([worst, *(np.abs(a - b).max() for a, b in pairs)]))
     for name, row in rows.items():
         p50, p95 = (float(v) * 1e3 for v in np.percentile(seconds[name], [50, 95]))
         row |= {"p50_ms": p50, "p95_ms": p95, "own_p50_ms": float(np.median(own[name])) * 1e3}

@@ -411,7 +411,7 @@ class _Sum:
             "skipped_share": self.still / self.groups,
             "flop_share": flops(self.mode) / flops(self.exact),
             "cpu_ratio": total("cpu_s", self.mode) / total("cpu_s", self.exact),
-            "worst_drift": max(drifts, default=None),
+            "worst_drift": float(np.max(drifts)) if drifts else None,
         }
 
 
