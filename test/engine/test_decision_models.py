@@ -148,6 +148,26 @@ def test_decisions_are_those_of_mlx_vlms_predict(engine, reference, folder):
     )
 
 
+def changed(file, **values):
+    """Return what changes values of a JSON file of a checkpoint."""
+    def change(folder):
+        path = folder / file
+        path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+    return change
+
+
+def weight(name, to):
+    """Return what gives the first tensor with a name another number type, or a NaN."""
+    def change(folder):
+        path = str(folder / "model.safetensors")
+        weights = dict(mx.load(path))
+        mx.eval(weights)
+        key = next(key for key in weights if key.endswith(name))
+        weights[key] = weights[key] * mx.nan if to == "nan" else weights[key].astype(mx.int8)
+        mx.save_safetensors(path, weights)
+    return change
+
+
 def test_the_published_form_of_d1_is_found(tmp_path):
     frame = moving_frames(1)[0]
     engine = load(str(write_d1(tmp_path / "d1", published=True)))
@@ -317,6 +337,12 @@ def test_a_vision_language_model_has_no_mode_image(tmp_path):
         (lambda f: (f / "tokenizer.json").unlink(), "no usable tokenizer"),
         (lambda f: (f / "config.json").write_text('{"model_type": "d1", "text_config": 5}'),
          "does not hold a d1 model"),
+        (changed("config.json", image_token_id=5), "a d1 model that cannot be run: ValueError"),
+        (changed("preprocessor_config.json", tile_size=0), "a d1 model that cannot be run"),
+        (changed("preprocessor_config.json", image_std=[0, 0, 0]), "in float32: the answers about"),
+        (changed("config.json", quantization_config={"quant_method": "gptq"}), "by 'gptq'"),
+        (weight("feed_forward.w1.weight", "int8"), "number type I8.*feed_forward.w1.weight"),
+        (weight("projector.linear_1.bias", "nan"), "not finite .*projector.linear_1.bias"),
     ],
 )  # fmt: skip
 def test_a_broken_checkpoint_is_refused_by_name(tmp_path, change, words):

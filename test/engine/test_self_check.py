@@ -97,6 +97,8 @@ def test_what_is_not_finite_fails(folder):
     nan = dataclasses.replace(layer, mlp=lambda x: layer.mlp(x) * float("nan"))
     engine.decoder.layers = (nan, *engine.decoder.layers[1:])
     assert not engine.self_check().ok
+    with pytest.raises(CheckpointError, match="in float32: the answers .* are not finite"):
+        engine.warm_up()
 
 
 def test_a_probability_that_is_no_number_fails():

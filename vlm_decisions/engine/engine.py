@@ -23,7 +23,7 @@ from .errors import CheckpointError, ContextError, FrameError, GroupError
 from .families import as_it_is
 from .pixels import check_frame, read_settings
 from .prompt import PromptError
-from .readout import Query, Readout
+from .readout import Query, Readout, check_answers
 from .reusing import ReusingEncoder
 from .self_check import SelfCheck
 from .self_check import self_check as check_engine
@@ -173,16 +173,20 @@ class Engine(Asking):
         return self.checked
 
     def warm_up(self) -> None:
-        """Encode a blank group and ask about it, twice; the second time sets ``tick_s``."""
+        """Encode a blank group and ask about it, twice; the second time sets ``tick_s``.
+
+        Raises CheckpointError where the answers are not finite.
+        """
         blank = np.zeros((*self.settings.target_size(480, 640), 3), np.uint8)
         stream = self.stream(2)
         queries = [Query("Is a person present?"), Query("Is the door open?"), Query("Is it dark?")]
         for t_s in (0.1, 0.3):
             began = time.perf_counter()
             stream.append(self.encode([blank, blank]), t_s)
-            stream.ask(queries)
+            answers = stream.ask(queries)
             self.tick_s = time.perf_counter() - began
             stream.ask(queries[:1])
+        check_answers(f"{self.name} in {self.dtype}", answers)
 
     # ---- seeing --------------------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ from .json_object import read_json
 from .model_config import read_quantization
 from .packing import unpack_modules
 from .pixels import check_frame
-from .readout import Query, Readout
+from .readout import Query, Readout, check_answers
 from .stream import StreamGroup
 from .weight_values import check_values
 from .weights import check_types, list_tensors
@@ -106,21 +106,31 @@ class ImageEngine:
         folder = checkpoints.find(model)
         kind = getattr(mx, dtype) if dtype else checkpoints.default_dtype()
         loaded, remarks = _load(folder, family, kind)
-        engine = cls(loaded, family, folder, model, pixel_budget)
-        engine.remarks += remarks
         allocator.keep_freed_memory()
-        if warm:
-            engine.warm_up()
+        try:
+            engine = cls(loaded, family, folder, model, pixel_budget)
+            if warm:
+                engine.warm_up()
+        except CheckpointError:
+            raise
+        except Exception as error:  # settings that mlx-vlm's modules meet only when they run
+            raise CheckpointError(f"{folder} holds a {family} model that cannot be run: "
+                                  f"{type(error).__name__}: {error}") from error  # fmt: skip
+        engine.remarks += remarks
         return engine
 
     def warm_up(self) -> None:
-        """See a blank image and ask about it, twice; the second time sets ``tick_s``."""
+        """See a blank image and ask about it, twice; the second time sets ``tick_s``.
+
+        Raises CheckpointError where the answers are not finite.
+        """
         blank = np.zeros((480, 640, 3), np.uint8)
         queries = [Query("Is a person present?"), Query("Is the door open?"), Query("Is it dark?")]
         for _ in range(2):
             began = time.perf_counter()
-            self.ask(self.encode([blank]), queries)
+            answers = self.ask(self.encode([blank]), queries)
             self.tick_s = time.perf_counter() - began
+        check_answers(f"{self.name} in {self.dtype}", answers)
 
     def encode(
         self, frames: Sequence[np.ndarray], *, pixel_budget: int | None = None

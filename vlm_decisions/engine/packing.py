@@ -8,7 +8,7 @@ than a few rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import mlx.core as mx
@@ -119,11 +119,11 @@ class UnpackingLinear(nn.Module):
         return y + one.bias if "bias" in one else y
 
 
-def unpack_modules(model: nn.Module) -> None:
-    """Replace the packed layers and embeddings of a model by plain ones in float32."""
+def unpack_modules(model: nn.Module, wanted: Callable[[str], bool] = lambda path: True) -> None:
+    """Replace the packed layers and embeddings at ``wanted`` paths by plain ones in float32."""
     new = []
     for path, module in model.named_modules():
-        if not isinstance(module, (nn.QuantizedLinear, nn.QuantizedEmbedding)):
+        if not isinstance(module, (nn.QuantizedLinear, nn.QuantizedEmbedding)) or not wanted(path):
             continue
         how = {key: getattr(module, key) for key in ("group_size", "bits", "mode")}
         weight = unpack(module.weight, module.scales, module.get("biases"), **how)
@@ -140,6 +140,8 @@ def unpack_modules(model: nn.Module) -> None:
 
 def unpack_in_passes(model: nn.Module) -> None:
     """Replace the packed linear layers of a model on the CPU."""
+    # Position embeddings are small, and MLX gives those of some modes in bfloat16.
+    unpack_modules(model, lambda path: path.endswith("pos_embed"))
     new = [
         (path, UnpackingLinear(module))
         for path, module in model.named_modules()

@@ -10,6 +10,7 @@ import numpy as np
 from ..questions import EarlyExit
 from .arrays import Array, evaluate, wide
 from .decoder import Decoder
+from .errors import CheckpointError
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,12 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     """Softmax of a vector in float64."""
     weight = np.exp(logits - logits.max())
     return weight / weight.sum()
+
+
+def check_answers(model: str, readouts: Sequence[Readout]) -> None:
+    """Raise CheckpointError where answers of ``model`` about a blank picture are not finite."""
+    if not all(np.isfinite(one.probabilities).all() for one in readouts):
+        raise CheckpointError(f"{model}: the answers about a blank picture are not finite")
 
 
 def read(
