@@ -316,7 +316,7 @@ def test_probabilities_are_a_softmax_over_the_answers():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", ["qwen3_5", "qwen2_5_vl"])
+@pytest.mark.parametrize("family", ALL)
 def test_the_code_that_a_gpu_runs(family, monkeypatch):
     """Fused attention, the scan in MLX, inverses by halves: the same graph, on the CPU's stream."""
     from vlm_decisions.engine import fastmath
@@ -326,10 +326,10 @@ def test_the_code_that_a_gpu_runs(family, monkeypatch):
     monkeypatch.setattr(fastmath, "ON_CPU", False)
     own = fastmath._blocks
     monkeypatch.setattr(fastmath, "_blocks", lambda *a: calls.append(a) or own(*a))
-    report = check(engine)
+    report = check(engine, n_groups=2)
     assert report.ok, report
     assert not calls  # nothing went back to NumPy
-    assert check(engine, "wrong-pos").ok
+    assert check(engine, "wrong-pos", n_groups=2).ok
 
 
 def test_a_tick_waits_for_the_device_twice(monkeypatch):

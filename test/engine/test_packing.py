@@ -9,7 +9,8 @@ import pytest
 from mlx.utils import tree_flatten, tree_map
 from tiny import encoded, write_checkpoint
 
-from vlm_decisions.engine import CheckpointError, Engine, Query, memory
+from vlm_decisions.engine import CheckpointError, Engine, Query, fastmath, memory, packing
+from vlm_decisions.lab.exactness import check
 from vlm_decisions.lab.reference import full_sequence
 
 ASK = [Query("Is a person present?"), Query("Which?", ("cup", "phone on a desk")),
@@ -115,6 +116,24 @@ def test_the_dtype_is_honoured_and_told(tmp_path, dtype):
     assert any("slower than float32" in remark for remark in engine.remarks) == (
         dtype != "float32"
     )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("family", "mode"), [("qwen3_5", "4-bit"), ("qwen3_vl_moe", "mxfp4")])
+def test_a_gpu_keeps_them_packed(tmp_path, monkeypatch, family, mode):
+    """Its choices, on the CPU's stream: in the dtype of a GPU, no weight unpacked, and exact."""
+    folder = quantised(tmp_path, mode, family)
+    monkeypatch.setattr(mx, "default_device", lambda: mx.Device(mx.gpu))
+    monkeypatch.setattr(memory, "free_bytes", lambda: 1 << 40)
+    monkeypatch.setattr(fastmath, "ON_CPU", False)
+    engine = Engine.load(str(folder), warm=False)
+    assert (engine.device, engine.dtype, engine.remarks) == ("gpu", "bfloat16", [])
+    engine = Engine.load(str(folder), dtype="float32", warm=False)
+    kept = [one for one in engine.model.modules() if hasattr(one, "scales")]
+    assert len(kept) > 10
+    assert not any(isinstance(one, packing.UnpackingLinear) for one in engine.model.modules())
+    assert check(engine, n_groups=2).ok
+    assert check(engine, "wrong-pos", n_groups=2).ok
 
 
 def test_a_packing_that_does_not_fit_its_weights(tmp_path):

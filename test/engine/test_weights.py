@@ -126,6 +126,21 @@ def test_free_memory_is_known_here():
     assert 0 < memory.free_bytes() < 1 << 50
 
 
+@pytest.mark.parametrize(("told", "free"), [
+    ({"free_memory": 5 << 30, "total_memory": 8 << 30}, (5 << 30) + 300),  # CUDA
+    ({"max_recommended_working_set_size": 6 << 30, "memory_size": 8 << 30}, (6 << 30) - 700),
+    ({"memory_size": 8 << 30}, (8 << 30) - 700),
+    ({"device_name": "a GPU"}, None),
+])  # fmt: skip
+def test_free_memory_of_a_gpu(monkeypatch, told, free):
+    """As MLX's CUDA and Metal devices describe themselves."""
+    monkeypatch.setattr(mx, "default_device", lambda: mx.Device(mx.gpu))
+    monkeypatch.setattr(mx, "device_info", lambda: told)
+    monkeypatch.setattr(mx, "get_active_memory", lambda: 700)
+    monkeypatch.setattr(mx, "get_cache_memory", lambda: 300)
+    assert memory.free_bytes() == free
+
+
 def test_without_a_vision_tower(folder, tmp_path):
     for path in folder.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())

@@ -11,12 +11,15 @@ import mlx.core as mx
 def free_bytes() -> int | None:
     """Bytes that can still be allocated for a model; None where the system does not tell.
 
-    On a GPU with memory of its own, or Apple's shared one, what MLX is advised to keep in use at
-    most; on Linux what the kernel says is available, within the limit of the process's group.
+    On an NVIDIA GPU what is free of its memory; in Apple's shared one what MLX is advised to keep
+    in use at most; on Linux what the kernel says is available, within the limit of the process's
+    group.
     """
     if mx.default_device() != mx.Device(mx.cpu):
-        advised = mx.device_info().get("max_recommended_working_set_size")
-        advised = advised or mx.device_info().get("memory_size")
+        told = mx.device_info()
+        if "free_memory" in told:
+            return int(told["free_memory"]) + mx.get_cache_memory()  # which MLX takes again
+        advised = told.get("max_recommended_working_set_size") or told.get("memory_size")
         return int(advised) - mx.get_active_memory() if advised else None
     limits = [_available(), _group_limit()]
     known = [limit for limit in limits if limit is not None]
