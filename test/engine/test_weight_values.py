@@ -69,7 +69,7 @@ def test_a_packed_scale_that_is_no_number(mode, size, scale, good):
         check_values(model, "here")
 
 
-def test_a_checkpoint_is_looked_at_when_it_is_loaded(tmp_path):
+def test_a_checkpoint_is_looked_at_when_it_is_loaded(tmp_path, caplog):
     folder = write_checkpoint(tmp_path, num_hidden_layers=2)
     path, name = str(folder / "model.safetensors"), "language_model.model.norm.weight"
     weights = dict(mx.load(path))
@@ -77,6 +77,7 @@ def test_a_checkpoint_is_looked_at_when_it_is_loaded(tmp_path):
     mx.save_safetensors(path, {**weights, name: weights[name] * 0})
     assert Engine.load(str(folder), warm=False).remarks == [
         f"all values are zero in {name}: were they downloaded in whole?"]
+    assert caplog.text.count("all values are zero") == 1
     mx.save_safetensors(path, {**weights, name: weights[name] + 1e6})  # in float16 too large
     assert Engine.load(str(folder), warm=False).remarks == []
     with pytest.raises(CheckpointError, match=rf"not finite \(float16\): {name}"):

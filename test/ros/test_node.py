@@ -916,13 +916,15 @@ def test_embedded_model_answers_about_its_own_world(tmp_path):
             s.peer.stop_camera()
 
 
-def test_what_the_engine_remarks_is_in_log_and_diagnostics(tmp_path):
+def test_what_the_engine_remarks_is_in_log_and_diagnostics(tmp_path, capfd):
     model = FakeModel(ask_s=0.4)
     model.remarks, model.tick_s, model.checked = ["pixel settings are assumed"], 0.4, "it passed"
     with system(tmp_path, factory=lambda *_: model) as s:
         wait_for(lambda: "measured at start" in s.node.snapshot().engine)
         engine = s.node.snapshot().engine
         assert (engine["checked"], engine["notes"]) == ("it passed", "pixel settings are assumed")
+    told = capfd.readouterr()
+    assert all((told.out + told.err).count(text) == 1 for text in ("it passed", "are assumed"))
     slow = engine["measured at start"]
     assert slow.startswith("the machine cannot keep up: a group of ")
     assert "with 2 questions takes 4" in slow and "and 4 come a second" in slow

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -33,7 +32,6 @@ SPARE: Final = 256 << 20  # bytes beside the weights that a pass needs at least
 _STATED_IDS: Final = {f"{name}_token_id": f"<|{name if 'vision' in name else name + '_pad'}|>"
                       for name in ("image", "video", "vision_start", "vision_end")}
 _HUB_NAME: Final = re.compile(r"[\w.-]+/[\w.-]+")
-_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -109,8 +107,6 @@ def load(name: str, dtype: mx.Dtype | None = None) -> Checkpoint:
     plan = plan_memory(config.quantization, tensors, dtype)
     model, fingerprint = _build(folder, config, tensors, dtype, plan.unpack)
     remarks = (*plan.remarks, *check_values(model, folder))
-    for remark in remarks:
-        _LOG.warning("%s: %s", name, remark)
     return Checkpoint(name, folder, config.family, model, tokenizer, fingerprint, dtype, remarks)
 
 

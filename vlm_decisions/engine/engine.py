@@ -24,6 +24,7 @@ from .families import as_it_is
 from .pixels import check_frame, read_settings
 from .prompt import PromptError
 from .readout import Query, Readout, check_answers
+from .remarks import LOG, tell
 from .reusing import ReusingEncoder
 from .self_check import SelfCheck
 from .self_check import self_check as check_engine
@@ -36,7 +37,6 @@ SMALL: Final = 512
 DTYPES: Final = ("float32", "bfloat16", "float16")
 FINGERPRINT_VALUES: Final = 4096  # of each tensor of the language model
 SELF_CHECKS: Final = ("refuse", "warn", "off")
-_LOG = logging.getLogger(__name__)
 
 
 class Engine(Asking):
@@ -137,6 +137,7 @@ class Engine(Asking):
             raise CheckpointError(f"dtype must be one of {', '.join(DTYPES)}, not {dtype!r}")
         loaded = checkpoints.load(model, getattr(mx, dtype) if dtype else None)
         engine = cls(loaded, pixel_budget, outer_vision_tokens=outer_vision_tokens)
+        tell(model, engine.remarks)
         try:
             engine.template("video")
             if self_check != "off":
@@ -165,7 +166,7 @@ class Engine(Asking):
         raises CheckpointError.
         """
         self.checked = check_engine(self)
-        _LOG.log(logging.INFO if self.checked.ok else logging.WARNING, "%s", self.checked)
+        LOG.log(logging.INFO if self.checked.ok else logging.WARNING, "%s", self.checked)
         if not self.checked.ok:
             self.remarks.append(str(self.checked))
             if refuse:

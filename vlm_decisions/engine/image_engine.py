@@ -6,7 +6,6 @@ another, except what such a model cannot: no window of past groups, no heads, no
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -29,12 +28,12 @@ from .model_config import read_quantization
 from .packing import unpack_modules
 from .pixels import check_frame
 from .readout import Query, Readout, check_answers
+from .remarks import tell
 from .stream import StreamGroup
 from .weight_values import check_values
 from .weights import check_types, list_tensors
 
 MODES: Final = ("image",)
-_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -117,6 +116,7 @@ class ImageEngine:
             raise CheckpointError(f"{folder} holds a {family} model that cannot be run: "
                                   f"{type(error).__name__}: {error}") from error  # fmt: skip
         engine.remarks += remarks
+        tell(model, remarks)
         return engine
 
     def warm_up(self) -> None:
@@ -251,7 +251,4 @@ def _load(folder: Path, family: str, dtype: mx.Dtype) -> tuple[nn.Module, list[s
     )
     model.eval()
     mx.eval(model.parameters())
-    remarks = [*plan.remarks, *check_values(model, folder)]
-    for remark in remarks:
-        _LOG.warning("%s: %s", folder, remark)
-    return model, remarks
+    return model, [*plan.remarks, *check_values(model, folder)]

@@ -65,7 +65,8 @@ def distance(got: Sequence[Readout], want: Sequence[Readout]) -> Distance:
     errors, worst = [], [0.0]
     for a, b in zip(got, want, strict=True):
         x, y = a.hidden.astype(np.float64), b.hidden[: a.depth].astype(np.float64)
-        errors.append(np.linalg.norm(x - y, axis=1) / np.linalg.norm(y, axis=1))
+        with np.errstate(all="ignore"):  # what is not finite is told by the result
+            errors.append(np.linalg.norm(x - y, axis=1) / np.linalg.norm(y, axis=1))
         if a.depth == b.depth:
             worst.append(np.abs(a.probabilities - b.probabilities).max())
     state = np.sqrt(np.mean(np.concatenate(errors) ** 2))

@@ -5,6 +5,7 @@ All methods but ``ask`` are called from the executor's thread; decisions come fr
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -377,6 +378,8 @@ class Session:
         notes = list(getattr(engine, "remarks", ()))
         for note in notes:
             self._node.get_logger().warning(note)
+        if "checked" in self.engine and self.engine["checked"] not in notes:  # it passed
+            self._node.get_logger().info(self.engine["checked"])
         if notes:
             self.engine["notes"] = "; ".join(notes)
         return engine
@@ -406,8 +409,10 @@ class Session:
 
 def load_engine(model: str, pixel_budget: int | None, **settings: Any) -> EngineLike:
     """Load the engine that a checkpoint is for; imports MLX. settings: see engine.loading.load."""
+    from ..engine import remarks
     from ..engine.loading import load
 
+    remarks.LOG.addHandler(logging.NullHandler())  # the session tells them
     return load(model, pixel_budget, **settings)
 
 
