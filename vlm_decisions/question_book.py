@@ -24,7 +24,7 @@ from .files import resources
 from .files.atomic import write_text
 from .files.listing import listed, there_are
 from .files.yaml_records import Record, Shape, YamlRecordError, read_sections, unknown_key
-from .kinds import names_of, question_of
+from .kinds import names_of, question_of, view_of
 from .questions import FIELDS, WINDOW, Question, QuestionError, goes_with, without_idle
 from .views import ALL, View, ViewError, check_new, read_views, views_to_dict
 from .views import SHAPE as VIEW_SHAPE
@@ -345,6 +345,10 @@ class QuestionBook:
                 raise _link_error(question, "implies", str(error)) from error
             if question.needs:
                 names = names_of(questions)
+                if view := view_of(question.needs):
+                    raise _link_error(
+                        question, "needs", f"takes an answer of the own view; the answer of the "
+                        f"view '{view}' can stand in a condition, as when: {question.needs}")
                 if question.needs not in names:
                     raise _link_error(
                         question, "needs", not_there(question.needs, names, questions))

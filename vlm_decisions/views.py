@@ -21,6 +21,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -56,11 +57,14 @@ RESERVED = (ALL, "window", *NODE_NAMES)
 #: What of a view makes its picture, and what people call it.
 _PICTURE = {"camera": "camera", "region": "region", "pixel_budget": "pixel budget"}
 
+#: The region that is all of a picture.
+WHOLE = (0.0, 0.0, 1.0, 1.0)
+
 #: What is outside a polygon has this grey value: neither dark nor bright.
 OUTSIDE = 128
 
 _NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9]*(_[a-zA-Z0-9]+)*")
-_TOPIC = re.compile(r"[~/a-zA-Z_][~/a-zA-Z0-9_]*")
+_TOPIC = re.compile(r"(~?/)?[a-zA-Z_][a-zA-Z0-9_]*(/[a-zA-Z_][a-zA-Z0-9_]*)*")
 
 #: Lowest and highest value of each number.
 RANGES: dict[str, tuple[float, float]] = {
@@ -121,7 +125,8 @@ class View:
         if self.name != "":
             _check_name(self.name)
         if not isinstance(self.image, str) or self.image and not _is_topic(self.image):
-            raise self._error("image", f"must be the name of a topic, not {self.image!r}")
+            raise self._error("image", "must be the name of a topic, such as /front/image_raw, "
+                              f"not {self.image!r}")
         if self.transport is not None and self.transport not in TRANSPORTS:
             raise self._error(
                 "transport", f"must be one of {', '.join(TRANSPORTS)}, not {self.transport!r}"
@@ -214,19 +219,17 @@ class View:
                 raise self._error(
                     "region", f"must be x0 y0 x1 y1 with x0 < x1 and y0 < y1, not {list(region)}"
                 )
-            return () if region == (0.0, 0.0, 1.0, 1.0) else region
+            return () if region == WHOLE else region
         if len(region) % 2 or not 6 <= len(region) <= 2 * MAX_CORNERS:
             raise self._error(
                 "region",
                 "must be x0 y0 x1 y1 of a rectangle, or x y of 3 to "
                 f"{MAX_CORNERS} corners, not {len(region)} numbers",
             )
-        xs, ys = region[0::2], region[1::2]
-        doubled = sum(x * ys[i - 1] - xs[i - 1] * y for i, (x, y) in enumerate(zip(xs, ys,
-                                                                                strict=True)))
-        if abs(doubled) < 1e-6:
-            raise self._error("region", "is a polygon without an area")
-        return region
+        try:
+            return _polygon(region)
+        except ValueError as error:
+            raise self._error("region", str(error)) from error
 
 
 FIELDS = tuple(field.name for field in dataclasses.fields(View) if field.compare)
@@ -248,7 +251,42 @@ def _check_name(name: Any) -> None:
 
 
 def _is_topic(name: str) -> bool:
-    return bool(_TOPIC.fullmatch(name)) and "//" not in name and not name.endswith("/")
+    return bool(_TOPIC.fullmatch(name))
+
+
+def _polygon(region: Sequence[float]) -> tuple[float, ...]:
+    """Return a polygon as it is always written, so that two that show the same are equal.
+
+    No corner stands twice in a row, the least is the first, and the sides go round in one
+    direction. One that is a rectangle is x0 y0 x1 y1, all of the picture is empty. Raises
+    ValueError where sides cross, or there is no area.
+    """
+    given = list(zip(region[0::2], region[1::2], strict=True))
+    corners = [one for i, one in enumerate(given) if one != given[i - 1]]
+    sides = [(corners[i - 1], corner) for i, corner in enumerate(corners)]
+    if any(_cross(one, other) for one, other in combinations(sides, 2)):
+        raise ValueError("is a polygon whose sides cross: give its corners in the order in which "
+                         "they stand around it")
+    doubled = sum(ax * by - bx * ay for (ax, ay), (bx, by) in sides)
+    if abs(doubled) < 1e-6:
+        raise ValueError("is a polygon without an area")
+    first = corners.index(min(corners))
+    corners = corners[first:] + corners[:first]
+    if doubled < 0.0:
+        corners = [corners[0], *corners[:0:-1]]
+    (x0, y0), (x1, y1) = corners[0], max(corners)
+    if corners == [(x0, y0), (x1, y0), (x1, y1), (x0, y1)]:
+        return () if (x0, y0, x1, y1) == WHOLE else (x0, y0, x1, y1)
+    return tuple(value for corner in corners for value in corner)
+
+
+def _cross(one: tuple, other: tuple) -> bool:
+    """Return whether two sides, each of two corners, cross between their ends."""
+    def side(line: tuple, point: tuple) -> float:
+        (ax, ay), (bx, by) = line
+        return (bx - ax) * (point[1] - ay) - (by - ay) * (point[0] - ax)
+    return (side(one, other[0]) * side(one, other[1]) < 0.0
+            and side(other, one[0]) * side(other, one[1]) < 0.0)
 
 
 def address(view: str, question_id: str) -> str:
@@ -309,9 +347,12 @@ def load_views(path: str | os.PathLike) -> tuple[View, ...]:
     if len(text) > MAX_FILE_BYTES:
         raise ViewError(f"{path}: larger than {MAX_FILE_BYTES} bytes")
     try:
-        return read_views(read_sections(text, str(path), {"views": SHAPE})["views"], str(path))
+        views = read_views(read_sections(text, str(path), {"views": SHAPE})["views"], str(path))
     except YamlRecordError as error:
         raise ViewError(str(error)) from error
+    if not views:
+        raise ViewError(f"{path}: describes no view (the key 'views' with at least one)")
+    return views
 
 
 def views_to_dict(views: Iterable[View]) -> Mapping[str, Any]:

@@ -54,6 +54,9 @@ def test_a_file_of_views_of_its_own(tmp_path):
     assert book.views == views
     with pytest.raises(QuestionError, match="q:3: views are described here and in views_file"):
         QuestionBook.loads(FILE, "q", views)
+    path.write_text("views:\n")
+    with pytest.raises(ViewError, match="views.yaml: describes no view"):
+        load_views(path)
 
 
 @pytest.mark.parametrize("line, told", [
@@ -63,6 +66,11 @@ def test_a_file_of_views_of_its_own(tmp_path):
     ("{region: [0.8, 0.5, 0.5, 1]}", "x0 < x1 and y0 < y1"),
     ("{region: [0.5, 0.5, 0.5]}", "x y of 3 to 32 corners, not 3 numbers"),
     ("{region: [0, 0, 0.5, 0.5, 1, 1]}", "polygon without an area"),
+    ("{region: [0, 0, 1, 1, 1, 0, 0, 1]}", "view 'b': region is a polygon whose sides cross"),
+    ("{region: [0, 0, 1, 0.9, 1, 0, 0, 1]}", "a polygon whose sides cross"),
+    ("{region: [0, 0, 0.5, 0.5, 0, 0]}", "polygon without an area"),
+    ("{region: [[0, 0], [1, 0], [1, 1]]}", "views 'b': expected a plain value here, not a list in"),
+    ("{region: [0, 0, 1, 0, 1, 1, 0, 1]}", "view 'b' differs in nothing from 'a'"),
     ("{region: [a, 0, 1, 1]}", "must hold numbers, not 'a'"),
     ("{region: 0.5}", "must be a list of numbers"),
     ("{region: [.nan, 0, 1, 1]}", "lies outside the picture: nan"),
@@ -73,14 +81,31 @@ def test_a_file_of_views_of_its_own(tmp_path):
     ("{transport: theora}", "transport must be one of raw, compressed, ffmpeg"),
     ("{image: 'two words'}", "image must be the name of a topic"),
     ("{image: /a/}", "image must be the name of a topic"),
-    ("{regoin: [0, 0, 1, 1]}", "did you mean 'region'?"),
+    ("{image: /0a/b}", "image must be the name of a topic, such as /front/image_raw, not '/0a/b'"),
+    ("{image: a~/b}", "image must be the name of a topic"),
+    ("{image: 3}", "views 'b': image must be text, not 3"),
+    ("{pixel_budget: 1e5}", "views 'b': pixel_budget: YAML reads 1e5 as a text: write all digits, "
+                            "or a point and a sign (1.000e+05)"),
+    ("/b", "views 'b': expected a mapping"),
+    ("{regoin: [0, 0, 1, 1]}", "views 'b': unknown key 'regoin', did you mean 'region'?"),
     ("{}", "view 'b' differs in nothing from 'a'"),
-    ("{name: c}", "'b' has a name already: its key"),
+    ("{name: c}", "views 'b': it has a name already: its key"),
 ])
 def test_what_is_wrong_is_named_with_its_line(line, told):
     with pytest.raises(QuestionError) as error:
         QuestionBook.loads(f"views:\n  a:\n  b: {line}\nquestions: []", "file.yaml")
     assert told in str(error.value) and str(error.value).startswith("file.yaml:3: ")
+
+
+def test_a_polygon_is_written_in_one_way():
+    triangle = View("a", region=(0.1, 0.1, 0.9, 0.1, 0.5, 0.9))
+    for same in ((0.9, 0.1, 0.5, 0.9, 0.1, 0.1), (0.5, 0.9, 0.9, 0.1, 0.1, 0.1),
+                 (0.1, 0.1, 0.1, 0.1, 0.9, 0.1, 0.5, 0.9, 0.1, 0.1)):
+        assert View("a", region=same) == triangle
+    rectangle = View("a", region=(0.2, 0.1, 0.9, 0.8))
+    assert View("a", region=(0.9, 0.8, 0.9, 0.1, 0.2, 0.1, 0.2, 0.8)) == rectangle
+    bend = View("a", region=(0.0, 0.0, 0.9, 0.0, 0.9, 0.9, 0.5, 0.2))  # concave, and no fault
+    assert bend.region != triangle.region
 
 
 @pytest.mark.parametrize("name, told", [
@@ -112,6 +137,11 @@ def test_a_question_names_a_view_that_is_there():
                                             r"are: front\)"):
         QuestionBook.loads("views: {front: {image: /f}}\nquestions:\n  - {id: x, text: y, "
                            "view: back}", "q")
+    with pytest.raises(QuestionError, match="question 'x': needs takes an answer of the own view; "
+                                            "the answer of the view 'front' can stand in a "
+                                            "condition, as when: front.z"):
+        QuestionBook([Question("x", "y", view="back", needs="front.z"), Question("z", "y")],
+                     views=[View("front", "/f"), View("back", "/b")])
     with pytest.raises(QuestionError, match="there are: none has a name"):
         QuestionBook([Question("x", "y", view="front")])
 

@@ -145,6 +145,8 @@ def test_views_come_and_go(two):
     (View(name="x", image="/front"), "differs in nothing from 'front'"),
     (View(name="x", image="/front", region=[0.0, 0.0, 1.2, 1.0]), "region lies outside"),
     (View(name="", image="/x"), "a view needs a name"),
+    (View(name="x", image="/0x"), "view 'x': image must be the name of a topic"),
+    (View(name="x", image="x" * 250), "view 'x': image: Invalid topic name: topic length"),
     (View(name="x", image="/x", sample_hz=-1.0), "sample_hz must be 0.5 to 60"),
     (View(name="x", image="/front", region=[0.5, 0.5, 0.5001, 0.6]),
      "view 'x': its region is 1x5 pixels of a 64x48 picture, thinner than a visual token"),

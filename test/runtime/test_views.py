@@ -396,6 +396,7 @@ def test_a_view_that_the_engine_cannot_open_is_refused_and_the_others_live():
 @pytest.mark.parametrize("region, seen", [
     ((0.5, 0.5, 0.5001, 0.6), "1x5"), ((0.5, 0.0, 0.6, 1.0), "7x48"),
     ((0.0, 0.5, 1.0, 0.51, 0.5, 0.52), "64x1"),
+    ((0.0, 0.0, 0.1, 0.0, 1.0, 0.9, 1.0, 1.0), "a strip of 4"),
 ])
 def test_a_region_thinner_than_a_token_is_not_added_where_the_size_is_known(region, seen):
     bench = Views(TWO, FakeEngine(answer=red))

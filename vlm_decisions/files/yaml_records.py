@@ -18,6 +18,9 @@ from .listing import nearest
 #: The advice at the end of each error about a text that YAML changes.
 QUOTE = "quote the text"
 
+#: A number to its writer that is a text to YAML 1.1, which wants a point and a sign: 1.0e+5.
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")
+
 _REST_OF_LINE = re.compile(r"[^\r\n\x85\u2028\u2029]*")
 #: A line of its own that begins as the second half of "shelf #3" does: its indentation, the rest.
 _LINE_BELOW = re.compile(r"[ \t]*\r?\n([ \t]*)(#[^\s#][^\r\n]*)")
@@ -147,6 +150,7 @@ class _RecordReader:
 
     def __init__(self, text: str, source: str) -> None:
         self._text, self._source = text, source
+        self._inside = ""  # whose record is read, where it has a name
 
     def sections(
         self, root: yaml.Node | None, shapes: Mapping[str, Shape]
@@ -182,9 +186,11 @@ class _RecordReader:
         records = []
         for key, value in node.value:
             inner = yaml.MappingNode(value.tag, [], value.start_mark) if _is_null(value) else value
+            self._inside = f"{what} '{key.value}': "
             record = self.record(inner, shape)
             if shape.name in record.values:
-                raise self._error(value, f"'{key.value}' has a {shape.name} already: its key")
+                raise self._error(value, f"it has a {shape.name} already: its key")
+            self._inside = ""
             record.values[shape.name] = self._value(key, shape.name, shape, 0)
             record.lines[shape.name] = _line(key.start_mark)
             records.append(Record(record.values, record.lines, _line(key.start_mark)))
@@ -255,6 +261,10 @@ class _RecordReader:
             raise self._error(
                 node, f"{name} must be text, not {value!r}, as YAML reads '{node.value}': {QUOTE}"
             )
+        number = isinstance(value, str) and node.style is None and _NUMBER.fullmatch(value)
+        if number and not free and name not in shape.strings:
+            raise self._error(node, f"{name}: YAML reads {value} as a text: write all digits, or "
+                                    f"a point and a sign ({float(value):.3e})")
         return value
 
     def _literal(self, node: yaml.Node) -> str:
@@ -292,9 +302,13 @@ class _RecordReader:
     def _error(
         self, node: yaml.Node, message: str, mark: yaml.Mark | None = None
     ) -> YamlRecordError:
-        return YamlRecordError(f"{self._source}:{_line(mark or node.start_mark)}: {message}")
+        return YamlRecordError(
+            f"{self._source}:{_line(mark or node.start_mark)}: {self._inside}{message}")
 
     def _constructed(self, node: yaml.Node) -> Any:
+        if isinstance(node, yaml.SequenceNode):
+            raise self._error(node, "expected a plain value here, not a list in a list: write the "
+                                    "values one after the other")
         if not isinstance(node, yaml.ScalarNode):
             raise self._error(node, f"expected a plain value here (if it is a text: {QUOTE})")
         loader = yaml.SafeLoader("")

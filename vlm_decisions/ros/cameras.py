@@ -7,12 +7,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from rclpy.exceptions import InvalidTopicNameException
 from rclpy.node import Node
+from rclpy.validate_full_topic_name import validate_full_topic_name
 
 from ..frames import Frame
 from ..reuse import VECTORS
 from ..runtime import Runtime
-from ..sources.messages import base_of
+from ..sources.messages import base_of, topic_of
 from ..views import View, ViewError
 from .parameters import value_range
 from .publishers import VIEW_TOPICS
@@ -26,10 +28,15 @@ def located(node: Node, view: View, transport: str) -> View:
     """Return a view that knows its camera: the topic as it is resolved, and how it is sent.
 
     ``transport``: of the views that name none. Whatever they call it, views of one topic then share
-    a subscription.
+    a subscription. Raises ViewError where the node cannot subscribe it.
     """
-    topic = node.resolve_topic_name(view.image or IMAGE)
-    return replace(view, source=(topic, view.transport or transport))
+    topic, sent = node.resolve_topic_name(view.image or IMAGE), view.transport or transport
+    try:
+        validate_full_topic_name(topic_of(topic, sent))
+    except InvalidTopicNameException as error:
+        whose = f"view '{view.name}': " if view.name else ""
+        raise ViewError(f"{whose}image: {str(error).splitlines()[0]}", "image") from error
+    return replace(view, source=(topic, sent))
 
 
 def check_foreign(node: Node, views: Iterable[View]) -> None:

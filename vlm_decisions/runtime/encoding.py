@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
+import cv2
 import numpy as np
 
 from ..frames import Frame, Group
@@ -199,11 +200,18 @@ def check_region(view: View, size: tuple[int, int], token: int) -> None:
 
     token: pixels of a token's side.
     """
+    if not view.region:
+        return
     x0, y0, x1, y1 = view.box(*size)
     width, height = x1 - x0, y1 - y0
-    if view.region and min(width, height) < token:
+    seen, thickness = f"{width}x{height}", float(min(width, height))
+    if len(view.region) > 4 and thickness >= token:  # a polygon may be a strip across its box
+        corners = np.array(view.region, np.float32).reshape(-1, 2) * size[::-1]
+        thickness = min(cv2.minAreaRect(corners.astype(np.float32))[1])
+        seen = f"a strip of {thickness:.0f}"
+    if thickness < token:
         raise ViewError(
-            f"view '{view.name}': its region is {width}x{height} pixels of a {size[1]}x{size[0]} "
+            f"view '{view.name}': its region is {seen} pixels of a {size[1]}x{size[0]} "
             f"picture, thinner than a visual token, which is {token} pixels wide", "region")
 
 
