@@ -30,10 +30,11 @@ def located(node: Node, view: View, transport: str) -> View:
     ``transport``: of the views that name none. Whatever they call it, views of one topic then share
     a subscription. Raises ViewError where the node cannot subscribe it.
     """
-    topic, sent = node.resolve_topic_name(view.image or IMAGE), view.transport or transport
+    sent = view.transport or transport
     try:
+        topic = node.resolve_topic_name(view.image or IMAGE)
         validate_full_topic_name(topic_of(topic, sent))
-    except InvalidTopicNameException as error:
+    except (RuntimeError, InvalidTopicNameException) as error:  # RCLError is a RuntimeError
         whose = f"view '{view.name}': " if view.name else ""
         raise ViewError(f"{whose}image: {str(error).splitlines()[0]}", "image") from error
     return replace(view, source=(topic, sent))
