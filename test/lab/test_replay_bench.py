@@ -255,6 +255,20 @@ def test_all_modes_in_one_run():
 
 
 @pytest.mark.slow
+def test_a_decision_model_runs_in_the_modes_that_it_has(tmp_path):
+    from decision_checkpoints import write_d1
+
+    from vlm_decisions.engine import load
+
+    engine = load(str(write_d1(tmp_path / "d1")))
+    modes = run("stream,window,recent4,unsure", engine=engine)["modes"]
+    assert modes["stream"]["groups"] == 48 and 0.0 <= modes["stream"]["accuracy"] <= 1.0
+    assert "has no mode 'window'" in modes["window"]["left_out"]
+    assert "sees one image at a time" in modes["recent4"]["left_out"]
+    assert "no longer history" in modes["unsure"]["left_out"]
+
+
+@pytest.mark.slow
 def test_heads_answer_alone_where_they_fit(tmp_path):
     # Sees the mean red: yes above 130.
     fields = {"name": "light", "question": "light", "pooling": "mean", "fingerprint": "f00d",

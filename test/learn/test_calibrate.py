@@ -21,6 +21,7 @@ from vlm_decisions.learn.platt import LEAST_SCALE, fit_platt
 from vlm_decisions.learn.predictions import (
     LabelledRecording,
     Predictions,
+    _weights,
     labelled,
     predict,
     simulated_desks,
@@ -169,6 +170,31 @@ def test_a_group_across_a_cut_is_left_out_as_in_the_runtime():
     assert one.t_s[one.anew] == pytest.approx([4.375])
     assert len(one.difference["square"]) == len(one.truth["square"]) == len(one.fresh) == 31
     assert one.truth["square"].tolist() == [0] * 16 + [1] * 15
+
+
+@pytest.mark.slow
+def test_a_decision_model_is_heard(tmp_path):
+    """Its newest image, as in the node; the cache knows its weights."""
+    from decision_checkpoints import write_d1
+
+    from vlm_decisions.engine import Query, load
+
+    engine = load(str(write_d1(tmp_path / "d1")))
+    images = [np.random.default_rng(k).integers(0, 255, (64, 64, 3), np.uint8) for k in range(6)]
+
+    def frames():
+        for k, image in enumerate(images):
+            yield Frame(image, 1 + k * NS // 8)
+
+    question = Question("red", "Is it red?")
+    spans = {"red": (Span(0, NS, "no", "v"),)}
+    known = [LabelledRecording(Recording("v", "1", frames), Truth(spans))]
+    one, = predict(engine, known, [question], [])
+    said = [engine.ask(engine.encode([image]), [Query(question.text)])[0] for image in images[1::2]]
+    got = one.difference["red"]
+    assert got == pytest.approx([float(a.logits[0] - a.logits[1]) for a in said], abs=1e-4)
+    assert len(set(got)) == 3
+    assert [name for name, *_ in _weights(engine)] == ["model.safetensors"]
 
 
 def test_the_desk_knows_its_truth():

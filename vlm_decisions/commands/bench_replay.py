@@ -94,13 +94,13 @@ def run(options: argparse.Namespace) -> int:
     with open_recording(options.recording, options.truth, book, topic=options.topic,
                         stamps=options.stamps, ignore_unknown=options.ignore_unknown,
                         limit_s=options.limit, value_range=options.image_range) as recording:
-        from ..engine.engine import Engine
+        from ..engine import load
 
         if recording.note:
             print(f"warning: {recording.note}", file=sys.stderr, flush=True)
         if options.truth and not options.truth.startswith("/"):
             warn_of_scope(options.model)  # else it is the simulated desk, recorded with its truth
-        engine = Engine.load(options.model)
+        engine = load(options.model)
         if options.heads:
             heads_for(options, engine)  # refuses those that are not for this engine
         heads = questions_with_head(engine, book, folders)
@@ -111,7 +111,7 @@ def run(options: argparse.Namespace) -> int:
             from ..lab.replay.realtime import realtime_player
 
             player = realtime_player(options.recording, recording.topic,
-                                     lambda: Engine.load(options.model), settings, folders,
+                                     lambda: load(options.model), settings, folders,
                                      span_s + 1.0)
         with tqdm(total=round(span_s, 1), unit="s", disable=None, leave=False) as bar:
             if not options.realtime:

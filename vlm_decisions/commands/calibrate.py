@@ -34,7 +34,7 @@ def add(commands: Commands) -> None:
     add_sources(fit)
 
     def run(options: argparse.Namespace) -> int:
-        from ..engine.engine import Engine
+        from ..engine import load
         from ..files.atomic import write_json
         from ..learn.calibrate import calibrate, print_calibration
         from ..learn.thresholds import Costs
@@ -44,7 +44,7 @@ def add(commands: Commands) -> None:
             warn_of_scope(options.model)
         else:
             refuse_labels(options)
-        engine = Engine.load(options.model)
+        engine = load(options.model)
         result = calibrate(
             options.model, options.questions, options.out or options.questions,
             recordings=recordings, labels_file=options.labels, clips=options.clips,

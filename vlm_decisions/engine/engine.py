@@ -42,12 +42,12 @@ SELF_CHECKS: Final = ("refuse", "warn", "off")
 class Engine(Asking):
     """A loaded model. Load it and use it in one and the same thread (MLX streams are per thread).
 
-    name, fingerprint (of the vision weights), n_layers, pixel_budget (pixels a frame), dtype (what
-    it computes in), device ("cpu" or "gpu"). remarks: sentences that a user should read: what was
-    assumed, what makes it slow. tick_s: seconds that a group with three questions took when it
-    was warmed up, None where it was not: a model for which this exceeds the time between two
-    groups cannot keep up. checked: the last self-check. reuse_measured: what the study of reuse
-    found with this checkpoint, None where it was not kept.
+    name, folder (of the checkpoint), fingerprint (of the vision weights), n_layers, pixel_budget
+    (pixels a frame), dtype (what it computes in), device ("cpu" or "gpu"). remarks: sentences that
+    a user should read: what was assumed, what makes it slow. tick_s: seconds that a group with
+    three questions took when it was warmed up, None where it was not: a model for which this
+    exceeds the time between two groups cannot keep up. checked: the last self-check.
+    reuse_measured: what the study of reuse found with this checkpoint, None where it was not kept.
     """
 
     n_frames = 2  # of a group, that it sees
@@ -64,7 +64,7 @@ class Engine(Asking):
 
         in_numpy: whether to compute with NumPy instead of MLX (None: if small, and on a CPU).
         """
-        self.checkpoint, self.name = checkpoint, checkpoint.name
+        self.checkpoint, self.name, self.folder = checkpoint, checkpoint.name, checkpoint.folder
         self.model = checkpoint.model
         family = checkpoint.family
         allocator.keep_freed_memory()

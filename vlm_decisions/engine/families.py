@@ -247,8 +247,9 @@ def family_of(model_type: object) -> Family:
     family = FAMILIES.get(model_type) if isinstance(model_type, str) else None
     if isinstance(model_type, str) and model_type in DECISION_MODELS:
         raise FamilyError(
-            f"{model_type!r} is a decision model of one image, which answers in the node and in "
-            f"`run` only; here one of {', '.join(sorted(FAMILIES))} is needed"
+            f"{model_type!r} is a decision model of one image, which answers in the node, in "
+            "`run`, `calibrate` and `bench replay`; here one of "
+            f"{', '.join(sorted(FAMILIES))} is needed"
         )
     if family is None:
         raise FamilyError(

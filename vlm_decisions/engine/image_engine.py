@@ -29,7 +29,7 @@ from .packing import unpack_modules
 from .pixels import check_frame
 from .readout import Query, Readout, check_answers
 from .remarks import tell
-from .stream import StreamGroup
+from .stream import StreamGroup, timed_group
 from .weight_values import check_values
 from .weights import check_types, list_tensors
 
@@ -49,9 +49,9 @@ class ImageGroup:
 class ImageEngine:
     """A loaded decision model. Load it and use it in one and the same thread.
 
-    name, family, fingerprint (of the vision weights), pixel_budget, dtype, device, remarks, tick_s,
-    checked: as Engine's. n_layers is 0: no question can have a depth. n_frames is 1: of a group it
-    sees the newest frame.
+    name, folder, family, fingerprint (of the vision weights), pixel_budget, dtype, device, remarks,
+    tick_s, checked: as Engine's. n_layers is 0: no question can have a depth. n_frames is 1: of a
+    group it sees the newest frame.
     """
 
     n_frames = 1
@@ -63,7 +63,7 @@ class ImageEngine:
         self, model: Any, family: str, folder: Path, name: str, pixel_budget: int | None = None
     ) -> None:
         """Drive a loaded model; use ``engine.load`` to get one by name."""
-        self.name, self.family, self.model = name, family, model
+        self.name, self.folder, self.family, self.model = name, folder, family, model
         self._decisions: DecisionModel = FAMILIES[family](model, folder)
         self.fingerprint = checkpoints.fingerprint_of(
             {
@@ -200,10 +200,13 @@ class ImageStream:
     history: tuple[StreamGroup, ...] = field(default=())
 
     def append(
-        self, group: ImageGroup, stamps_ns: tuple[int, int], *, left_out_ns: int = 0
+        self, group: ImageGroup, time: float | tuple[int, int], *, left_out_ns: int = 0
     ) -> None:
-        """Take the newest image in the place of the one before; the model is told no times."""
-        newest_ns = stamps_ns[1]
+        """Take the newest image in the place of the one before; the model is told no times.
+
+        time: see Stream.append.
+        """
+        newest_ns = timed_group(group, time)[0].t_end_ns
         if self.history and newest_ns <= self.history[-1].t_end_ns:
             raise GroupError(f"the image at {newest_ns} ns does not come after the one before it")
         self.history = (StreamGroup(group, newest_ns, newest_ns),)

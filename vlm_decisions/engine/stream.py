@@ -139,7 +139,7 @@ class Stream:
         time that does not grow) and ContextError before anything changes.
         """
         main = self._main
-        timed, first_s = _timed(group, time)
+        timed, first_s = timed_group(group, time)
         if main.groups:
             last = main.groups[-1]
             timed = timed._replace(left_out_ns=last.left_out_ns + left_out_ns)
@@ -279,7 +279,7 @@ class Stream:
             mx.clear_cache()
 
 
-def _timed(group: VisionGroup, time: float | tuple[int, int]) -> tuple[StreamGroup, float]:
+def timed_group(group: VisionGroup, time: float | tuple[int, int]) -> tuple[StreamGroup, float]:
     """Return the group with its stamps, and its stated time if it is a stream's first."""
     if isinstance(time, tuple):
         start_ns, end_ns = time

@@ -117,9 +117,9 @@ def calibrate(model: str, questions: Path, out: Path, *, recordings: Sequence[Re
 
     each(lambda question: _check_truth(question, [one.truth for one in known]))
     if engine is None:
-        from ..engine.engine import Engine
+        from ..engine import load
 
-        engine = Engine.load(model)
+        engine = load(model)
     # All are asked, so that the cache can be used whatever is skipped the next time.
     told = {name for one in known for name in one.truth.ids}
     asked = [q for q in book if not q.options or q.id in told]

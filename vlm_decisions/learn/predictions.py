@@ -133,7 +133,7 @@ def predict(engine: Any, recordings: Sequence[LabelledRecording], questions: Seq
 
 def _ask(engine: Any, recording: Recording, asked: Sequence[Question], read: Mapping[str, Head],
          exits: Mapping[str, Head | None], bar: Bar) -> dict[str, np.ndarray]:
-    stream = engine.stream(WINDOW_GROUPS, "stream")
+    stream = engine.stream(WINDOW_GROUPS, "auto")
     window: list[Any] = []
     said: list[list[float]] = []
     heads: list[list[float]] = []
@@ -281,7 +281,7 @@ def _desk(seed: int, digest: str) -> LabelledRecording:
 
 def _weights(engine: Any) -> object:
     """Return a key of the whole model: features depend on the vision weights only."""
-    folder = getattr(getattr(engine, "checkpoint", None), "folder", None)
+    folder = getattr(engine, "folder", None)
     files = sorted(folder.glob("*.safetensors")) if folder else []
     return [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
 

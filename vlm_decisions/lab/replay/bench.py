@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ...decision import TIER_HEALTH, TIER_VLM, UNKNOWN, Decision
+from ...engine.errors import ModeError
 from ...events import EventBook
 from ...frames import NS
 from ...kinds import kind_of
 from ...question_book import QuestionBook
-from ...questions import Question
+from ...questions import Question, QuestionError
 from ...runtime.engine_protocol import EngineLike
 from ...runtime.heads import answering_head, language_of, load_heads
 from ...runtime.settings import RuntimeSettings
@@ -82,11 +83,11 @@ def bench_replay(
     for mode in modes:
         try:
             asked = mode.questions(book, heads)
-        except ReplayModeError as error:
+            outcome = play(mode, asked)
+        except (ReplayModeError, ModeError, QuestionError) as error:  # what this model cannot do
             tell(f"{mode.name}: left out: {error}")
             done[mode.name] = {"about": mode.about, "left_out": str(error)}
             continue
-        outcome = play(mode, asked)
         model = outcome.model
         figures = summary(mode, asked, outcome, scorer, recording.truth)
         efforts[mode.name] = scorer.effort(outcome.decisions, list(asked))

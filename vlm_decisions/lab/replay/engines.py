@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...engine.errors import ModeError
 from ...frames import NS
 from ...questions import Question
 from ...reuse import ReuseSettings
@@ -135,7 +136,9 @@ class RecentFrames:
     """
 
     def __init__(self, engine: Any, count: int = 4, apart_s: float = 1.0) -> None:
-        """Use `count` frames that are `apart_s` seconds apart. Raises ValueError."""
+        """Use `count` frames that are `apart_s` seconds apart. Raises ValueError, ModeError."""
+        if getattr(engine, "n_frames", 2) < 2:
+            raise ModeError(f"{engine.name!r} sees one image at a time")
         if count < 1 or not apart_s > 0:
             raise ValueError(f"{count} frames {apart_s} s apart: at least one, apart, are needed")
         self._engine, self._count, self._apart_s = engine, count, apart_s
