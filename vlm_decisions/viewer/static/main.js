@@ -36,11 +36,11 @@ function forget() {
 
 const live = new Live({
   hello(message) {
+    if (hello) forget(); // said of another time: not at the first connection
     hello = message;
     connected = true;
     events.clear();
     system = state = null;
-    forget();
     document.title = `Decisions of ${message.name}`;
   },
   state(message) {
