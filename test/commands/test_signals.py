@@ -81,7 +81,7 @@ def test_an_interrupt_of_what_uses_ros(args, number):
     pytest.importorskip("rclpy", reason="rclpy is not installed")
     if args == ["replay"]:
         args = ["replay", str(material(*VIDEO))]
-    process = start(*args, ROS_DOMAIN_ID="58")
+    process = start(*args)
     wait_for_library(process, "librcl")
     time.sleep(1.0)
     children = descendants(process.pid)
@@ -118,7 +118,7 @@ def test_no_process_outlives_its_command(args, number):
     """Not even where the command is killed and can see to nothing."""
     if args[0] != "bench" or args[1] == "tick":
         pytest.importorskip("rclpy", reason="rclpy is not installed")
-    process = start(*args, ROS_DOMAIN_ID="59")
+    process = start(*args)
     children = wait_for(lambda: process.poll() is not None or descendants(process.pid), 120.0)
     assert process.poll() is None, process.communicate()
     process.send_signal(number)

@@ -24,15 +24,38 @@ def test_no_two_claims_meet(monkeypatch):
         assert again in range(40, 46)
 
 
-def test_a_domain_with_participants_of_others_is_passed_over(monkeypatch):
-    with private_domain() as free:
+@pytest.fixture
+def free(monkeypatch):
+    """Return a free domain, which is the only one that can be claimed."""
+    with private_domain() as number:
         pass
-    monkeypatch.setattr(domain, "DOMAINS", [free])
+    monkeypatch.setattr(domain, "DOMAINS", [number])
+    return number
+
+
+def test_a_domain_with_participants_of_others_is_passed_over(free):
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as participant:
         participant.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as Fast DDS does
         participant.bind(("", 7400 + 250 * free))
         with pytest.raises(RuntimeError, match="is free"), private_domain():
             pass
+
+
+def test_so_is_one_whose_participants_are_found_on_this_machine_only(free):
+    """They bind no port for multicast, and the first of them may have left before the others."""
+    pytest.importorskip("rclpy", reason="rclpy is not installed")
+    import rclpy
+    from ros_peer import rclpy_context
+
+    with rclpy_context(domain=free) as one, rclpy_context(domain=free) as other:
+        first = rclpy.create_node("first", context=one)
+        second = rclpy.create_node("second", context=other)
+        for node in (first, second):
+            with pytest.raises(RuntimeError, match="is free"), private_domain():
+                pass
+            node.destroy_node()
+    with private_domain() as again:
+        assert again == free
 
 
 def test_a_claim_ends_with_its_process():

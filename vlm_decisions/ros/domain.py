@@ -10,6 +10,12 @@ from collections.abc import Iterator
 
 #: Domains whose ports lie below those that Linux hands out to clients.
 DOMAINS = range(1, 102)
+
+#: The standard's mapping of domains to ports: a domain's first port, which is bound by those who
+#: are found by multicast, and those that its participants bind one after the other.
+FIRST, PER_DOMAIN = 7400, 250
+PARTICIPANTS = [10 + 2 * number for number in range(10)]
+
 _kept = contextlib.ExitStack()
 
 
@@ -18,16 +24,18 @@ def private_domain() -> Iterator[int]:
     """Claim a DDS domain until the context is left or the process ends; yield its number.
 
     The claim is a TCP port of the loopback interface, the first of the domain's range: nobody else
-    can bind it. A domain in which some other program's participants are already found (their UDP
-    port is taken) is passed over. Raises RuntimeError where no domain is free.
+    can bind it. A domain that participants of some other program are in already (a UDP port of theirs
+    is taken) is passed over. Raises RuntimeError where no domain is free.
     """
     for domain in random.Random().sample(DOMAINS, len(DOMAINS)):
-        port = 7400 + 250 * domain  # the standard's mapping of domains to ports
+        port = FIRST + PER_DOMAIN * domain
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as claim:
             try:
                 claim.bind(("127.0.0.1", port))
-                with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as others:
-                    others.bind(("", port))
+                # On this machine only, nobody is found by multicast: the first port is free then.
+                for offset in (0, *PARTICIPANTS):
+                    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as others:
+                        others.bind(("", port + offset))
             except OSError:
                 continue
             yield domain
