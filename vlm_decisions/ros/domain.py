@@ -24,8 +24,8 @@ def private_domain() -> Iterator[int]:
     """Claim a DDS domain until the context is left or the process ends; yield its number.
 
     The claim is a TCP port of the loopback interface, the first of the domain's range: nobody else
-    can bind it. A domain that participants of some other program are in already (a UDP port of theirs
-    is taken) is passed over. Raises RuntimeError where no domain is free.
+    can bind it. A domain that participants of some other program are in already (a UDP port of
+    theirs is taken) is passed over. Raises RuntimeError where no domain is free.
     """
     for domain in random.Random().sample(DOMAINS, len(DOMAINS)):
         port = FIRST + PER_DOMAIN * domain
