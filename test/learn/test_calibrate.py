@@ -12,7 +12,7 @@ from pixel_model import PixelModel, presence_video, square
 
 from vlm_decisions import cli
 from vlm_decisions.frames import NS, Frame
-from vlm_decisions.learn.calibrate import calibrate, fit_any, print_calibration
+from vlm_decisions.learn.calibrate import _notes, calibrate, fit_any, print_calibration
 from vlm_decisions.learn.fit_yes_no import fit_question
 from vlm_decisions.learn.fitted import CalibrationError
 from vlm_decisions.learn.margins import least_margin
@@ -170,6 +170,12 @@ def test_a_group_across_a_cut_is_left_out_as_in_the_runtime():
     assert one.t_s[one.anew] == pytest.approx([4.375])
     assert len(one.difference["square"]) == len(one.truth["square"]) == len(one.fresh) == 31
     assert one.truth["square"].tolist() == [0] * 16 + [1] * 15
+
+
+def test_thresholds_that_are_half_way_are_not_told():
+    row = {"stops": None, "kept": {}, "before": {"auroc": None}}
+    assert list(_notes(row | {"thresholds": ()})) == []
+    assert list(_notes(row | {"thresholds": (0.5, 1.5)})) == ["thresholds 0.5, 1.5"]
 
 
 @pytest.mark.slow

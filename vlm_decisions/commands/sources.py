@@ -112,13 +112,13 @@ def head_paths(options: argparse.Namespace) -> list[Path]:
 
 def heads_for(options: argparse.Namespace, engine: Any) -> list[Any]:
     """Return the heads made for the engine; a given one that is not raises HeadError."""
-    from ..runtime.heads import language_of, load_heads, require_heads
+    from ..runtime.heads import by_cause, language_of, load_heads, require_heads
 
     if options.heads:
         return require_heads(options.heads, engine.fingerprint, engine.pixel_budget,
                              language_of(engine))
     heads, refused = load_heads(head_paths(options), engine.fingerprint, engine.pixel_budget,
                                 language_of(engine))
-    for reason in refused.values():
+    for reason in by_cause(refused):
         print(f"left out: {reason}")
     return heads

@@ -172,7 +172,7 @@ def _notes(row: dict[str, Any]) -> Iterator[str]:
                f"{row['shallow_margin']:g}: {100 * row['stops']:.0f}% stop there")
     if "switch_hz" in row:
         yield f"switch_hz {row['switch_hz']:g}"
-    if "thresholds" in row:
+    if row.get("thresholds"):  # without, they are half way
         yield f"thresholds {', '.join(f'{at:g}' for at in row['thresholds'])}"
     for names, why in row["kept"].items():
         yield f"{names} not changed: {why}"
