@@ -16,7 +16,15 @@ from vlm_decisions.frames import NS
 from vlm_decisions.learn.corrections import CorrectionStore, Corrector, ModelId
 from vlm_decisions.learn.learner import GIVES_WAY_S, NICENESS, Learner, Pace
 from vlm_decisions.questions import Question
-from vlm_decisions.runtime.heads import CELLS, COLOURS, Head, HeadError, colours_of, write_head
+from vlm_decisions.runtime.heads import (
+    CELLS,
+    COLOURS,
+    MEAN_MAX_COLOURS,
+    Head,
+    HeadError,
+    colours_of,
+    write_head,
+)
 from vlm_decisions.runtime.learned import (
     HeldOut,
     Learned,
@@ -428,14 +436,17 @@ def test_colours_are_read_off_the_newest_frame_by_what_was_learned_and_by_a_head
         other.film(0.0 if on else 1.0, 1.0 if on else 2.0)
         other.run(1.0 if on else 2.0)
         assert other.answers("l")[-1] == answer
-    # Beside the model's answer it counts as well, and beside a loaded head's.
-    beside = replace(learned, question_id="person", text="Is there a person?", scale=1.0)
+    # Beside the model's answer it counts as well, and beside pooled features.
+    wide = np.concatenate([np.tile(np.float32([[0.1, -0.2, 0.3]]), 2), weight], axis=1)
+    beside = replace(learned, question_id="person", text="Is there a person?", scale=1.0,
+                     weight=wide, pooling=MEAN_MAX_COLOURS)
     taught.bench.runtime.learn(beside)
     taught.show(True, 0.5)
     seen = taught.corrector.looks.newest("person", "")[0]
     z = shipped_logits(Question("person", "Is there a person?"), *[
         getattr(seen.reads["person"], name) for name in ("logits", "depth")])
-    expected = float(z[0]) + 0.5 + float(weight[0] @ colours_of(seen.frame.image))
+    read = np.concatenate([seen.mean, seen.max, colours_of(seen.frame.image)])
+    expected = float(z[0]) + 0.5 + float(wide[0] @ read)
     assert taught.newest("person").p_raw == pytest.approx(1 / (1 + np.exp(-expected)), abs=1e-6)
     with pytest.raises(HeadError, match="colours of the picture"):
         Head.load(path).logit([Vision(np.zeros(3), np.zeros(3), 0)])

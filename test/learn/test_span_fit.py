@@ -68,7 +68,7 @@ def accuracy(of, fit):
 
 def test_an_answer_that_ranks_well_and_decides_badly_gets_another_scale_and_bias():
     fit = fit_spans(spans(24, z=biased))
-    assert fit.refusal == "" and not fit.weight.size and fit.scale > 0 and fit.bias[0] > 1
+    assert fit.refusal == "" and fit.scale > 0 and fit.bias[0] > 1
     assert fit.before.accuracy == pytest.approx(0.5, abs=0.05) and fit.after.accuracy > 0.85
     assert fit.after.log_loss < fit.before.log_loss - 0.5
     assert accuracy(spans(200, 9, z=biased), fit) > 0.9
@@ -182,6 +182,15 @@ def test_what_the_encoder_has_no_place_for_is_read_off_the_colours():
     fit = fit_spans(data)
     assert fit.refusal == "" and fit.pooling == "colours" and fit.after.accuracy > 0.99
     assert np.argmax(np.abs(fit.weight[0])) == 3
+    # What features and colours tell in part each, they tell together.
+    half = [replace(one, colours=1 + 0.05 * rng.normal(size=(LOOKS, 12)) + rng.normal(size=(1, 12))
+                    + (1 - 2 * one.answer) * 1.2 * np.eye(12)[3])
+            for one in spans(40, z=noise, lean=2.0)]
+    both, alone = fit_spans(half), [fit_spans([replace(one, **gone) for one in half]) for gone in (
+        {"colours": NOTHING}, {"mean": np.zeros((LOOKS, 1)), "max": np.zeros((LOOKS, 1))})]
+    assert both.refusal == "" and both.pooling == "mean_max_colours"
+    assert both.weight.shape == (1, 2 * DIM + 12)
+    assert both.after.log_loss < min(one.after.log_loss for one in alone)
     assert fit_spans(spans(14, z=noise)).refusal
 
 

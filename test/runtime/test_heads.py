@@ -1,13 +1,22 @@
 """Heads: the file format, what is refused, and what they compute."""
 
 import json
+import math
 import zipfile
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 
-from vlm_decisions.runtime.heads import Head, HeadError, load_heads, sigmoid, write_head
+from vlm_decisions.runtime.heads import (
+    CELLS,
+    Coloured,
+    Head,
+    HeadError,
+    load_heads,
+    sigmoid,
+    write_head,
+)
 
 RNG = np.random.default_rng(0)
 
@@ -81,6 +90,14 @@ def test_mean_and_mean_max_read_the_newest_group():
     two = head("mean_max")
     x = np.concatenate([window[-1].mean, window[-1].max])
     assert two.predict(window) == pytest.approx(sigmoid((two.weight @ x + 0.25) / 1.5))
+    colours = np.linspace(0.5, 1.5, 3 * math.prod(CELLS)).astype(np.float32)
+    three = head("mean_max_colours", weight=np.concatenate([two.weight, colours]))
+    read = [Coloured(window[-1].mean, window[-1].max, colours)]
+    x = np.concatenate([x, colours])
+    assert three.predict(read) == pytest.approx(sigmoid((three.weight @ x + 0.25) / 1.5))
+    with pytest.raises(HeadError, match="colours of the picture"):
+        three.predict(window)
+    assert three.dim == two.dim
 
 
 def test_motion_reads_change_and_mean_of_its_window():

@@ -1,6 +1,6 @@
 """Fit a question to labelled spans of one camera, and say whether that is better.
 
-Three ways are tried, from the least change to the most:
+Three kinds of change are tried:
 
 - `calibration`: a scale of the logits that the question is answered with now, and a bias of each;
 - `correction`: these, and weights on the pooled features, or on the colours of the picture, added
@@ -10,20 +10,23 @@ Three ways are tried, from the least change to the most:
   not known.
 
 Yes/no has one logit, a choice or score one for each option; an option that hardly any span shows
-keeps its own. Each way is a logistic regression with an L2 penalty on the distance from the present
-answer (of a head: from nothing), which is one with a Gaussian prior. The looks of a span share its
-weight, which grows with the root of their number: what lasts is seen more often. Where the present
-answer does not count, both sides weigh the same: how often somebody corrects an answer says nothing
-about how often it is so.
+keeps its own. Each way (a kind of change, what is read, and how strong the penalty is) is a
+logistic regression with an L2 penalty on the distance from the present answer (of a head: from
+nothing), which is one with a Gaussian prior. The looks of a span share its weight, which grows with
+the root of their number: what lasts is seen more often. Where the present answer does not count,
+both sides weigh the same: how often somebody corrects an answer says nothing about how often it is
+so.
 
 `enter` and `exit` of a yes/no question were fitted to the P(yes) of before: those of a new question
 replace them where more of the held-out spans are decided right with them, by more than chance.
 
-The way and its penalty are chosen by cross-validation over spans; spans that follow each other
-closely and say the same are one. A fit is adopted only where on the held-out spans more are right
-than now and the log loss is better, both by more than chance, *and* better than that of an answer
-that is the same for every picture: otherwise random labels would count as learned as soon as they
-make a confident model less so. An answer that is right on all spans is left alone.
+The logits of all ways are averaged, by how likely each makes the held-out spans of a
+cross-validation: to choose the best of so many by a few spans is to choose by chance. The average
+is linear in all that is read, too. Spans that follow each other closely and say the same are one. A
+fit is adopted only where on the held-out spans more are right than now and the log loss is better
+by more than chance, *and* better than that of an answer that is the same for every picture:
+otherwise random labels would count as learned as soon as they make a confident model less so. An
+answer that is right on all spans is left alone.
 """
 
 from __future__ import annotations
@@ -32,14 +35,15 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from ..files.listing import listed
 from ..frames import NS
 from ..questions import Question
-from ..runtime.heads import COLOURS
-from ..runtime.learned import HeldOut, pooled
+from ..runtime.heads import COLOURS, MEAN_MAX_COLOURS, pooled
+from ..runtime.learned import HeldOut
 
 #: Fewest spans of each of two answers.
 LEAST_A_SIDE = 4
@@ -53,26 +57,23 @@ APART_S = 1.0
 #: By how much the log loss of held-out spans must be better than that of one answer for all.
 MARGIN_OVER_CONSTANT = 0.08
 
-#: By how much the share of held-out spans that are right must rise.
-MARGIN_RIGHT = 0.03
-
 #: By how much more of the held-out looks must be decided right than wrong for other thresholds.
 MARGIN_DECIDED = 0.02
 
-#: And by how many standard errors over spans log loss and share must be better.
+#: And by how many standard errors over spans the log loss, and what is decided, must be better.
 ERRORS = 1.0
 
 #: So many held-out spans must be right that guessing comes to that less often than this.
 GUESSING = 0.005
 
-#: By how much the log loss of the next greater change must be better to be chosen.
-GREATER_CHANGE = 0.01
+#: A way that makes the held-out spans less likely than this share of the likeliest is left out.
+LEAST_LIKELY = 0.02
 
 #: Folds of the cross-validation, at most.
 FOLDS = 8
 
 #: Looks used of a span, evenly spread; fewer where there are many spans.
-LOOKS, ALL_LOOKS = 6, 200
+LOOKS, ALL_LOOKS = 12, 480
 
 #: Directions of the features that are fitted, those with most variance; for each of many logits.
 DIRECTIONS, DIRECTIONS_OF_MANY = 40, 12
@@ -88,12 +89,12 @@ MOST_LOSS = 4.0
 USUAL_THRESHOLDS = Question.enter, Question.exit
 
 #: Strengths of the penalties: log loss of one span per half a squared logit of change.
-CALIBRATION = 0.15
+CALIBRATION = 0.05
 WEIGHTS = (0.03, 0.1, 0.3, 1.0)
 BIAS_OF_HEAD = 0.01
 
 POOLINGS = ("mean_max", COLOURS)
-"""What weights are tried on."""
+"""What weights are tried on, in the order of MEAN_MAX_COLOURS."""
 
 _NEWTON, _NEAR = 40, 1e-4
 
@@ -200,20 +201,20 @@ def fit_spans(spans: Sequence[LabelledSpan], options: Sequence[str] = (), *, hea
     if not (head or known.all()):
         return replace(empty, refusal="the language model was not asked in all of these spans")
     parts = list(folds(answer, FOLDS))
-    found = _choose(looks, parts, CHANGES, pause) if known.all() else None
+    found = _mix(looks, parts, CHANGES, pause) if known.all() else None
     if head and (found is None
                  or constant(counts) - found.first <= MARGIN_OVER_CONSTANT):
-        found = _choose(looks, parts, HEAD_WAYS, pause)
+        found = _mix(looks, parts, HEAD_WAYS, pause)
     before = looks.judged(np.nan_to_num(looks.z))
     fit = replace(empty, before=before.mean(known), after=found.held.mean())
     if refusal := _refusal(before, found.held, known, fit, kept):
         return replace(fit, refusal=refusal)
-    design = looks.design(found.way)
-    scale, bias, weight = looks.plain(_fit(looks, design, np.arange(len(spans)), pause), found.way)
-    if found.way.present and scale <= 0:
-        return replace(fit, refusal="an answer would be less likely the more the model says so")
-    return replace(fit, scale=scale, bias=bias, weight=weight, pooling=found.way.pooling,
-                   thresholds=None if options else _thresholds(looks, found.logits, thresholds))
+    fit = replace(fit, **_plain(looks, found, pause))
+    if fit.scale <= 0 and any(way.present for way in found.shares):
+        return replace(empty, before=fit.before, after=fit.after, refusal=(
+            "an answer would be less likely the more the model says so"))
+    return fit if options else replace(
+        fit, thresholds=_thresholds(looks, found.logits, thresholds))
 
 
 def _thresholds(looks: LooksOfSpans, logits: np.ndarray, present: tuple[float, float]
@@ -250,13 +251,13 @@ class Judged:
 
 
 @dataclass(frozen=True, eq=False)
-class Chosen:
-    """The way to be taken and how it does on held-out spans; `first`: log loss of the first one.
+class Mix:
+    """The ways to be averaged, with their shares, and how that does on held-out spans.
 
-    `logits`: of held-out looks, (L, K).
+    `logits`: of held-out looks, (L, K). `first`: log loss of the first way.
     """
 
-    way: Recipe
+    shares: dict[Recipe, float]
     held: Judged
     logits: np.ndarray
     first: float
@@ -276,14 +277,14 @@ def _refusal(before: Judged, after: Judged, known: np.ndarray, fit: SpanFit, kep
         return f"it would be no better than one answer for all on held-out spans ({numbers})"
     if gained.mean() <= 0:
         return f"it would be no better than now on held-out spans ({numbers})"
-    if more.mean() < (0.0 if kept else MARGIN_RIGHT):
+    if more.mean() < 0 or (more.mean() < 1e-9 and not kept):
         return f"it would not be right more often on held-out spans ({shares})"
     if kept:
         return ""
     right, of = fit.after.accuracy * fit.spans, fit.spans
     if by_guessing(right, of, max(fit.counts) / of) > GUESSING:
         return f"{right:.0f} of {of} held-out spans right may be by chance ({numbers})"
-    if not (_surely(gained) and _surely(more)):
+    if not _surely(gained):
         return f"it may be better than now by chance only ({numbers}; right {shares})"
     return ""
 
@@ -457,31 +458,50 @@ def _turned(features: np.ndarray, most: int) -> tuple[np.ndarray, tuple[np.ndarr
     middle, spread = features.mean(axis=0), features.std(axis=0)
     gain = np.where(spread > 1e-9, 1.0 / np.maximum(spread, 1e-9), 0.0) / np.sqrt(len(spread))
     rows = (features - middle) * gain
-    values, turn = np.linalg.eigh(rows @ rows.T)  # of the looks: there are fewer of them
+    few = len(rows) < rows.shape[1]  # the same directions follow from the smaller of the two
+    values, turn = np.linalg.eigh(rows @ rows.T if few else rows.T @ rows)
     kept = [k for k in range(len(values))[::-1][:most] if values[k] > 1e-9 * values[-1]]
-    turn = (turn[:, kept].T @ rows) / np.sqrt(values[kept])[:, None]
+    turn = turn[:, kept].T
+    if few:
+        turn = turn @ rows / np.sqrt(values[kept])[:, None]
     return rows @ turn.T, (gain[:, None] * turn.T, middle)
 
 
-def _choose(looks: LooksOfSpans, parts: Sequence[tuple[np.ndarray, np.ndarray]],
-            ways: Sequence[Recipe], pause: Pause) -> Chosen:
-    """Return the way with the least log loss on held-out spans; where it is close, the first."""
-    best: tuple[float, Recipe, Judged, np.ndarray] | None = None
-    first = 0.0
-    for way in ways:
-        design, logits = looks.design(way), np.empty(looks.z.shape)
+def _mix(looks: LooksOfSpans, parts: Sequence[tuple[np.ndarray, np.ndarray]],
+         ways: Sequence[Recipe], pause: Pause) -> Mix:
+    """Fit each way, and return their average: by how likely they make the held-out spans."""
+    ways = [way for way in ways if not way.pooling or looks.x[way.pooling].size]
+    logits = np.empty((len(ways), *looks.z.shape))
+    for way, own in zip(ways, logits, strict=True):
+        design = looks.design(way)
         for into, out in parts:
-            own = np.isin(looks.span, out)
+            held = np.isin(looks.span, out)
             w = _fit(looks, design, into, pause)
-            logits[own] = design.offset[own] + design.columns[own] @ w
-        held = looks.judged(logits)
-        loss = float(held.losses.mean())
-        if best is None:
-            first = loss
-        if best is None or loss < best[0] - GREATER_CHANGE:
-            best = loss, way, held, logits
-    assert best is not None
-    return Chosen(*best[1:], first)
+            own[held] = design.offset[held] + design.columns[held] @ w
+    losses = np.array([looks.judged(own).losses.mean() for own in logits])
+    share = np.exp(-len(looks.known) * (losses - losses.min()))
+    share[share < LEAST_LIKELY] = 0.0
+    share /= share.sum()
+    mean = np.tensordot(share, logits, 1)
+    return Mix({way: one for way, one in zip(ways, share.tolist(), strict=True) if one},
+               looks.judged(mean), mean, float(losses[0]))
+
+
+def _plain(looks: LooksOfSpans, mix: Mix, pause: Pause) -> dict[str, Any]:
+    """Return scale, bias, weight and pooling of ways fitted to all spans, and averaged."""
+    count = looks.z.shape[1]
+    scale, bias, weights = 0.0, np.zeros(count), dict[str, np.ndarray]()
+    everything = np.arange(len(looks.known))
+    for way, share in mix.shares.items():
+        w = _fit(looks, looks.design(way), everything, pause)
+        own_scale, own_bias, own_weight = looks.plain(w, way)
+        scale, bias = scale + share * own_scale, bias + share * np.array(own_bias)
+        if way.pooling:
+            weights[way.pooling] = weights.get(way.pooling, 0.0) + share * own_weight
+    read = [name for name in POOLINGS if name in weights]
+    weight = np.concatenate([np.zeros((count, 0)), *(weights[name] for name in read)], axis=1)
+    return {"scale": scale, "bias": tuple(bias.tolist()), "weight": weight.astype(np.float32),
+            "pooling": MEAN_MAX_COLOURS if len(read) > 1 else "".join(read)}
 
 
 def _fit(looks: LooksOfSpans, design: Design, into: np.ndarray, pause: Pause) -> np.ndarray:

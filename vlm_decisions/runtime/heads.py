@@ -29,7 +29,9 @@ DECISION = "decision"
 #: Not the vision encoder's: the colours of the picture in cells (see `colours_of`).
 COLOURS = "colours"
 CELLS = 8, 6
-POOLINGS = ("mean", "mean_max", "motion", DECISION, COLOURS)
+#: Both beside each other.
+MEAN_MAX_COLOURS = "mean_max_colours"
+POOLINGS = ("mean", "mean_max", "motion", DECISION, COLOURS, MEAN_MAX_COLOURS)
 #: The one path heads are trained on and run on: pooled features of a 2-frame video group.
 FEATURE_PATH = "video_group"
 #: The path of heads on the decision token.
@@ -63,7 +65,8 @@ class Head:
 
     x is, by `pooling`: `mean` of the newest group (D,), `mean_max` of the newest group (2D,), or
     `motion`, newest minus oldest mean and the mean of all, over `window_groups` groups (2D,); or
-    `colours` of the newest frame (see `colours_of`), for a camera that does not move.
+    `colours` of the newest frame (see `colours_of`; C), for a camera that does not move; or
+    `mean_max_colours` (2D + C).
     Of pooling `decision` it is the decision token's state (D,) after `depth` layers of the language
     model with the fingerprint `language`, behind the question `text`.
     `question` is the id of the question that it answers, `metrics` and `trained_on` are its
@@ -150,8 +153,10 @@ class Head:
     @property
     def dim(self) -> int:
         """Width D of the vision features that it reads."""
-        single = self.pooling in ("mean", DECISION, COLOURS)
-        return self.weight.size if single else self.weight.size // 2
+        if self.pooling in ("mean", DECISION, COLOURS):
+            return self.weight.size
+        colours = 3 * math.prod(CELLS) if self.pooling == MEAN_MAX_COLOURS else 0
+        return (self.weight.size - colours) // 2
 
     @property
     def min_groups(self) -> int:
@@ -199,17 +204,14 @@ class Head:
         return sigmoid(self.logit(window))
 
     def _features(self, window: Sequence[Pooled]) -> np.ndarray:
+        if self.pooling == "motion":
+            means = np.stack([group.mean for group in window[-self.window_groups :]])
+            return motion_row(means).astype(np.float32)
         newest = window[-1]
-        if self.pooling == "mean":
-            return np.asarray(newest.mean, np.float32)
-        if self.pooling == COLOURS:
-            if getattr(newest, COLOURS, None) is None:
-                raise self._error("reads the colours of the picture, which are not at hand here")
-            return newest.colours
-        if self.pooling == "mean_max":
-            return np.concatenate([newest.mean, newest.max]).astype(np.float32)
-        means = np.stack([group.mean for group in window[-self.window_groups :]])
-        return motion_row(means).astype(np.float32)
+        colours = getattr(newest, COLOURS, None)
+        if colours is None and reads_colours(self.pooling):
+            raise self._error("reads the colours of the picture, which are not at hand here")
+        return pooled(self.pooling, newest.mean, newest.max, colours)
 
     def _error(self, message: str) -> HeadError:
         where = f"{self.source}: " if self.source else ""
@@ -235,6 +237,27 @@ def colours_of(image: np.ndarray) -> np.ndarray:
 
     cells = cv2.resize(image, CELLS, interpolation=cv2.INTER_AREA).astype(np.float32)
     return (cells / max(1.0, float(cells.mean()))).ravel()
+
+
+def reads_colours(pooling: str) -> bool:
+    """Tell whether the colours of the picture are read."""
+    return pooling in (COLOURS, MEAN_MAX_COLOURS)
+
+
+def pooled(pooling: str, mean: np.ndarray, peak: np.ndarray, colours: np.ndarray | None
+           ) -> np.ndarray:
+    """Return what is read of features (..., D) and colours (..., C), of one group each.
+
+    That is float32 (..., D) for `mean`, (..., 2D) for `mean_max`, (..., C) for `colours`, (..., 2D
+    + C) for `mean_max_colours`. Without colours C is 0.
+    """
+    if pooling == "mean":
+        return np.asarray(mean, np.float32)
+    parts = [] if pooling == COLOURS else [mean, peak]
+    if reads_colours(pooling) and colours is not None:
+        parts.append(colours)
+    return (np.concatenate(parts, axis=-1).astype(np.float32) if parts
+            else np.zeros((*mean.shape[:-1], 0), np.float32))
 
 
 def motion_row(means: np.ndarray) -> np.ndarray:

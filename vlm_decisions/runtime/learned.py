@@ -23,7 +23,7 @@ from ..files.atomic import replacing
 from ..files.listing import listed
 from ..kinds import kind_of
 from ..questions import Question
-from .heads import COLOURS, Head, Pooled
+from .heads import COLOURS, MEAN_MAX_COLOURS, Head, Pooled, pooled
 
 #: Ends the model's name where an answer rests on what was learned.
 LEARNED = "+learned"
@@ -48,9 +48,9 @@ class Learned:
     """What was learned of one question at one view, of K logits. Raises LearnedError.
 
     `text`, `options`, `shipped`: of the question, the latter its scale and bias, that it was
-    learned beside. `scale`, `bias` (K), `weight`, `pooling`: see the module; weight is float32
-    (K, D) for `mean`, (K, 2D) for `mean_max`, (K, C) for `colours`, (K, 0) for none. `fingerprint`,
-    `pixel_budget`, `language`: of the model. `spans`: from how many, `counts`: by answer. `before`,
+    learned beside. `scale`, `bias` (K), `weight`, `pooling`: see the module; weight is float32, of
+    what `heads.pooled` returns, (K, 0) for none. `fingerprint`, `pixel_budget`, `language`: of the
+    model. `spans`: from how many, `counts`: by answer. `before`,
     `after`: on held-out spans, without it and with it. `thresholds`: enter and exit to decide with,
     as long as the question's own are `instead_of`; None where its own count.
     """
@@ -80,7 +80,8 @@ class Learned:
         if (weight.ndim != 2 or len(weight) != count or weight.dtype != np.float32
                 or not np.isfinite(weight).all()):
             raise LearnedError(f"its weight must be finite float32 ({count}, D)")
-        if self.pooling not in (("mean", "mean_max", COLOURS) if weight.size else ("",)):
+        known = ("mean", "mean_max", COLOURS, MEAN_MAX_COLOURS) if weight.size else ("",)
+        if self.pooling not in known:
             raise LearnedError(f"pooling {self.pooling!r} does not go with {weight.size} weights")
         if not (math.isfinite(self.scale) and self.scale >= 0 and len(self.bias) == count
                 and all(map(math.isfinite, self.bias))):
@@ -188,17 +189,6 @@ class Learned:
 
 def _asked(text: str, options: Sequence[str]) -> str:
     return f"'{text}' of {listed(options)}" if options else f"'{text}'"
-
-
-def pooled(pooling: str, mean: np.ndarray, peak: np.ndarray, colours: np.ndarray | None
-           ) -> np.ndarray:
-    """Return what is read of features (..., D): (..., D) or, of `mean_max`, (..., 2D)."""
-    if pooling == COLOURS:
-        return np.zeros(0, np.float32) if colours is None else colours
-    mean = np.asarray(mean, np.float32)
-    if pooling == "mean":
-        return mean
-    return np.concatenate([mean, np.asarray(peak, np.float32)], axis=-1)
 
 
 def shipped_logits(question: Question, logits: Sequence[float], depth: int) -> np.ndarray:

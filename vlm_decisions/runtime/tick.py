@@ -21,7 +21,7 @@ from .answerers import Answerers
 from .costs import AskingCosts, Cost
 from .engine_protocol import EngineLike, ReadoutLike, TimedGroup
 from .evidence import Evidence, Result
-from .heads import COLOURS, Coloured, Head, HeadError, Pooled, colours_of
+from .heads import Coloured, Head, HeadError, Pooled, colours_of, reads_colours
 from .learned import LEARNED, Learned, LearnedError, shipped_logits
 from .settings import RuntimeSettings
 from .smoothing import checked, probabilities_of
@@ -421,7 +421,7 @@ class Processor:
 
     def _for(self, reader: Head | Learned, newest: Pooled) -> Pooled:
         """Return the newest group as it is read: with the colours of its frame where they are."""
-        if reader.pooling != COLOURS:
+        if not reads_colours(reader.pooling):
             return newest
         return Coloured(newest.mean, newest.max, colours_of(self._image))
 

@@ -31,8 +31,8 @@ from ...learn.span_fit import LabelledSpan, SpanFit, fit_spans
 from ...question_book import QuestionBook, questions_path
 from ...questions import Question
 from ...runtime import Runtime
+from ...runtime.heads import pooled
 from ...runtime.health import HEALTH_IDS
-from ...runtime.learned import pooled
 from ...sim.clips import SIZE
 from ...sim.script import Script
 from ...sim.style import STRANGE, Style
