@@ -346,13 +346,42 @@ questions:
     again.close()
 
 
-def test_labels_keep_their_corrections_and_say_so(tmp_path):
-    made = Taught(tmp_path / "learn", """
-questions: [{id: lamp, text: "Is there a {}?", kind: any_of, options: [cup, pen]}]
-""", FakeEngine(answer=lambda text, vision: [0.2, 0.3]))
-    made.correct("cup", made.show(True))
-    assert "of kind any_of is not learned" in made.learner.state()["waiting"]["lamp"]
+def test_each_label_is_learned_by_itself(tmp_path):
+    """The model rather says no of both; the lamp shows whether there is a cup, never a pen."""
+    questions = """
+questions: [{id: seen, text: "Is there a {}?", kind: any_of, options: [a/b, pen], ema: 1.0}]
+"""
+
+    def hardly(text, vision):
+        return [0.05 + 0.0015 * float(vision.mean[0]), 0.2]
+
+    made = Taught(tmp_path / "learn", questions, FakeEngine(answer=hardly))
+    for k in range(12):
+        made.correct("a/b" if k % 2 else "none", made.show(bool(k % 2)), "seen")
+    assert not made.complaints, made.complaints
+    assert [one.name for one in made.bench.runtime.learned()] == ["seen[a/b]"]
+    assert "0 spans say yes" in made.learner.state()["waiting"]["seen[pen]"]
+    assert list(made.bench.runtime.stats().learned) == ["seen[a/b]"]
+    for on, answer in ((True, "a/b"), (False, "none")):
+        made.show(on)
+        newest = made.newest("seen")
+        assert newest.answer == answer and newest.model.endswith("+learned")
+        assert newest.probabilities[1] == pytest.approx(0.2)
     made.close()
+    again = Taught(tmp_path / "learn", questions.replace("pen]", "cap]"), FakeEngine(answer=hardly))
+    again.show(True)  # another label beside it changes nothing
+    assert again.newest("seen").answer == "a/b" and not again.complaints
+    assert again.learner.undo("seen", "").startswith("'seen[a/b]' is answered as before")
+    again.show(True)
+    assert again.newest("seen").answer == "none" and not again.bench.runtime.learned()
+    again.close()
+    write_learned(tmp_path / "learn" / "learned-seen%5Ba%2Fb%5D.npz", Learned(
+        "seen", "", "Is there a a/b?", (), (1.0, 0.0), 1.0, (2.0,), np.zeros((1, 0), np.float32),
+        "", "f00d", 4096, "", 12, {}, HeldOut(1.0, 0.5), HeldOut(0.5, 1.0), label="a/b"))
+    other = Taught(tmp_path / "learn", questions.replace("a {}", "no {}"),
+                   FakeEngine(answer=hardly))
+    assert "is of 'Is there a a/b?'" in other.complaints[-1]
+    other.close()
 
 
 def test_a_full_disk_is_told_and_the_answers_stay_learned(taught, monkeypatch):

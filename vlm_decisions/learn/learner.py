@@ -16,13 +16,16 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 
+from ..decision import NO, YES, label_name
 from ..kinds import kind_of
 from ..questions import Question, QuestionError
 from ..runtime import Runtime
@@ -31,6 +34,7 @@ from ..runtime.learned import (
     LearnedError,
     read_learned,
     shipped_logits,
+    texts_of_labels,
     write_learned,
 )
 from ..views import ViewError, address
@@ -72,11 +76,12 @@ class Learner:
         self._wake = threading.Condition()
         self._pending: list[Key] = []
         self._busy: Key | None = None
-        self._undone: set[Key] = set()  # while they were being fitted
+        self._undone = False  # what is being fitted
         self._stopping = False
         self._refused: dict[str, str] = {}
         self._waiting: dict[Key, str] = {}
-        self._known: dict[int, tuple[Question, LabelledSpan]] = {}  # of corrections, by number
+        #: Of corrections, by number.
+        self._known: dict[int, tuple[Question, tuple[LabelledSpan, ...]]] = {}
         self._thread = threading.Thread(target=self._run, name="learning", daemon=True)
 
     def start(self) -> None:
@@ -110,12 +115,13 @@ class Learner:
         """
         with self._wake:
             gone = self._runtime.unlearn(question_id, view)
-            self._path(gone.key).unlink(missing_ok=True)
-            if self._busy == gone.key:
-                self._undone.add(gone.key)
-            self._waiting[gone.key] = "taken back; the next correction begins it anew"
+            for one in gone:
+                self._path(one.key).unlink(missing_ok=True)
+                self._waiting[one.key] = "taken back; the next correction begins it anew"
+            self._undone = self._busy == (view, question_id)
         self._on_change()
-        return f"'{address(view, question_id)}' is answered as before it was {gone}"
+        return "; ".join(f"'{address(*one.key)}' is answered as before it was {one}"
+                         for one in gone)
 
     def wait_idle(self, timeout_s: float | None = None) -> bool:
         """Wait until nothing is left to be learned; return whether that came in time."""
@@ -151,6 +157,7 @@ class Learner:
                 if self._stopping:
                     return
                 key = self._busy = self._pending.pop(0)
+                self._undone = False
             try:
                 self._learn(key)
             except OSError as error:
@@ -166,12 +173,20 @@ class Learner:
             next((one for one in self._runtime.views() if one.name == view), None))
         if question is None or not question.is_of(view) or model is None:
             return
-        if not kind_of(question).exclusive:
-            self._settle(key, None, f"a question of kind {question.kind} is not learned while it "
-                                    "runs: its corrections can be exported for `train heads`")
-            return
+        corrected, others = self._spans(question, view, model)
+        if kind_of(question).exclusive:
+            parts = [(question, "")]
+        else:  # each label is a yes/no question by itself, which only the language model answers
+            parts = [(replace(question, kind="yes_no", options=(), text=text, tier="vlm"), label)
+                     for label, text in texts_of_labels(question).items()]
+        for place, (part, label) in enumerate(parts):
+            self._learn_part(part, label, view, model, [own[place] for own in corrected], others)
+
+    def _learn_part(self, question: Question, label: str, view: str, model: ModelId,
+                    spans: Sequence[LabelledSpan], others: int) -> None:
+        """Learn a question, or a label of one as a yes/no question; `others`: see _spans."""
+        key = view, label_name(question.id, label) if label else question.id
         in_use = any(one.key == key for one in self._runtime.learned())
-        spans, others = self._spans(question, view, model)
         thresholds = question.enter, question.exit
         fit = fit_spans(spans, question.options, head=question.tier != "vlm",
                         thresholds=thresholds, kept=in_use, pause=self._pause)
@@ -179,18 +194,22 @@ class Learner:
             self._settle(key, None, fit.refusal + (
                 f"; {others} corrections are of another model" if others else ""))
             return
+        decided = None if label else fit.thresholds  # the labels share theirs
         self._settle(key, Learned(
-            question_id=question_id, view=view, text=question.text, options=question.options,
+            question_id=question.id, view=view, text=question.text, options=question.options,
             shipped=(question.scale, question.bias), scale=fit.scale, bias=fit.bias,
             weight=fit.weight, pooling=fit.pooling, fingerprint=model.fingerprint,
             pixel_budget=model.pixel_budget, language=model.language, spans=fit.spans,
             counts=dict(zip(kind_of(question).answers(question), fit.counts, strict=True)),
-            before=fit.before, after=fit.after, thresholds=fit.thresholds,
-            instead_of=thresholds if fit.thresholds else None), "")
+            before=fit.before, after=fit.after, thresholds=decided,
+            instead_of=thresholds if decided else None, label=label), "")
 
     def _spans(self, question: Question, view: str, model: ModelId
-               ) -> tuple[list[LabelledSpan], int]:
-        """Return the labelled spans of a question, and how many are of another model."""
+               ) -> tuple[list[tuple[LabelledSpan, ...]], int]:
+        """Return what each correction of a question says (spans_of), and how many others there are.
+
+        Those are of another model.
+        """
         mine = [one for one in self._store.corrections(question.id)
                 if one.view == view and one.is_of(question)]
         usable = [one for one in mine if one.is_by(model)]
@@ -200,7 +219,7 @@ class Learner:
         for one in usable[-MOST_SPANS:]:
             try:
                 if one.id not in self._known or self._known[one.id][0] != question:
-                    self._known[one.id] = question, span_of(self._corrector, question, one)
+                    self._known[one.id] = question, spans_of(self._corrector, question, one)
                     self._pause()
                 spans.append(self._known[one.id][1])
             except CorrectionError as error:  # taken back meanwhile, or a bad file
@@ -213,8 +232,7 @@ class Learner:
         name = address(*key)
         try:
             with self._wake:
-                if key in self._undone:
-                    self._undone.discard(key)
+                if self._undone:
                     return
                 before = next((one for one in self._runtime.learned() if one.key == key), None)
                 self._waiting.pop(key, None)
@@ -237,7 +255,8 @@ class Learner:
             self._tell(f"'{name}' is answered as before it was {before}: {why_not}")
 
     def _path(self, key: Key) -> Path:
-        return self._store.folder / f"learned-{'-'.join(filter(None, key))}.npz"
+        name = quote("-".join(filter(None, key)), safe="")  # a label is any text
+        return self._store.folder / f"learned-{name}.npz"
 
 
 class Pace:
@@ -259,16 +278,26 @@ class Pace:
             self._worked_s = time.thread_time()
 
 
-def span_of(corrector: Corrector, question: Question, correction: Correction) -> LabelledSpan:
-    """Return a stored correction as a span to be fitted. Raises CorrectionError."""
+def spans_of(corrector: Corrector, question: Question, correction: Correction
+             ) -> tuple[LabelledSpan, ...]:
+    """Return a stored correction as a span to be fitted, of an any_of one for each label.
+
+    Raises CorrectionError.
+    """
+    kind = kind_of(question)
     looks = corrector.store.looks(correction.id)
     some = np.unique(np.linspace(0, len(looks.depth) - 1, LOOKS).round().astype(int))
     try:
         z = np.array([shipped_logits(question, looks.logits[i], looks.depth[i]) for i in some])
-        answer = kind_of(question).answers(question).index(correction.answer)
-        return LabelledSpan(
-            answer, correction.t_start_ns, correction.t_end_ns, z, looks.mean[some],
-            looks.max[some], looks.colours[some], correction.looks)
+        if kind.exclusive:
+            parts = [(kind.answers(question).index(correction.answer), z)]
+        else:
+            right = kind.parts(question, correction.answer)
+            parts = [((YES, NO).index(one), own[:, None])
+                     for one, own in zip(right, z.T, strict=True)]
+        return tuple(LabelledSpan(
+            answer, correction.t_start_ns, correction.t_end_ns, own, looks.mean[some],
+            looks.max[some], looks.colours[some], correction.looks) for answer, own in parts)
     except (IndexError, TypeError, ValueError) as error:
         raise CorrectionError(f"{correction}: {error}") from error
 

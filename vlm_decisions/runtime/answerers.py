@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..decision import TIER_HEADS, TIER_VLM
+from ..decision import TIER_HEADS, TIER_VLM, label_name
 from ..files.listing import there_are
+from ..kinds import kind_of
 from ..questions import Question, QuestionError
 from .engine_protocol import EngineLike
 from .heads import Head, HeadError, HeadQuery, answering_head, deciding_head, query_with
@@ -22,16 +23,29 @@ class Answerers:
         self._learned: Mapping[str, Learned] = {}
 
     def use(self, learned: Mapping[str, Learned]) -> set[str]:
-        """Answer from now on with what was learned, by id; return of which that is another."""
+        """Answer from now on with what was learned, by name.
+
+        Returns the ids of the questions that are answered with another.
+        """
         before, self._learned = self._learned, learned
         if before is learned:
             return set()
-        return {name for name in {*before, *learned} if before.get(name) is not learned.get(name)}
+        return {(before.get(name) or learned[name]).question_id for name in {*before, *learned}
+                if before.get(name) is not learned.get(name)}
 
     def learned(self, question: Question) -> Learned | None:
-        """Return what was learned of a question, None where nothing was."""
+        """Return what was learned of a question, None where nothing was; see `of_labels`."""
         learned = self._learned.get(question.id)
         return learned if learned is not None and learned.is_of(question) else None
+
+    def of_labels(self, question: Question) -> dict[int, Learned]:
+        """Return what was learned of labels of an any_of, by their place among them."""
+        if kind_of(question).exclusive:
+            return {}
+        found = {place: self._learned.get(label_name(question.id, label))
+                 for place, label in enumerate(question.options)}
+        return {place: one for place, one in found.items()
+                if one is not None and one.is_of(question)}
 
     def deciding(self, question: Question) -> Question:
         """Return a question with the thresholds to decide with: what was learned may bring some."""

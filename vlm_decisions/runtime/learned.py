@@ -3,8 +3,8 @@
 It changes the logits: `scale * z + weight . x + bias`, where z are the logits that the question
 would be answered with otherwise (see `shipped_logits`) and x are features of the newest group, or
 colours of its newest frame (see Head). Of yes/no there is one, that of yes; of a choice or score
-one for each option. With a scale of 0 z is not needed: it is a head, of yes/no, and answers at
-Tier 1.
+one for each option. Of an any_of something is learned of each label by itself, as of yes/no. With a
+scale of 0 z is not needed: it is a head, of yes/no, and answers at Tier 1.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from typing import Any
 
 import numpy as np
 
+from ..decision import label_name
 from ..files.atomic import replacing
 from ..files.listing import listed
-from ..kinds import kind_of
+from ..kinds import kind_of, sigmoid
 from ..questions import Question
 from .heads import COLOURS, MEAN_MAX_COLOURS, Head, Pooled, pooled
 
@@ -48,9 +49,10 @@ class Learned:
     """What was learned of one question at one view, of K logits. Raises LearnedError.
 
     `text`, `options`, `shipped`: of the question, the latter its scale and bias, that it was
-    learned beside. `scale`, `bias` (K), `weight`, `pooling`: see the module; weight is float32, of
-    what `heads.pooled` returns, (K, 0) for none. `fingerprint`, `pixel_budget`, `language`: of the
-    model. `spans`: from how many, `counts`: by answer. `before`,
+    learned beside. `label`: of an any_of, of whose text and options only what is asked of it
+    counts; empty for the other kinds. `scale`, `bias` (K), `weight`, `pooling`: see the module;
+    weight is float32, of what `heads.pooled` returns, (K, 0) for none. `fingerprint`,
+    `pixel_budget`, `language`: of the model. `spans`: from how many, `counts`: by answer. `before`,
     `after`: on held-out spans, without it and with it. `thresholds`: enter and exit to decide with,
     as long as the question's own are `instead_of`; None where its own count.
     """
@@ -73,6 +75,7 @@ class Learned:
     after: HeldOut
     thresholds: tuple[float, float] | None = None
     instead_of: tuple[float, float] | None = None
+    label: str = ""
 
     def __post_init__(self) -> None:
         """Check all parts, so that answering cannot fail on them."""
@@ -91,13 +94,21 @@ class Learned:
             raise LearnedError("neither the answer nor the picture counts: scale 0, no weight")
         if self.thresholds and not 0 <= self.thresholds[1] < self.thresholds[0] <= 1:
             raise LearnedError(f"thresholds {self.thresholds} must be 0 <= exit < enter <= 1")
+        if self.label and (self.options or self.is_head or self.thresholds):
+            raise LearnedError(f"of the label '{self.label}' a yes/no answer is changed: no "
+                               "options, no head, no thresholds of its own")
         if not self.scale and self.options:
             raise LearnedError("a head answers yes or no only: scale 0, and there are options")
 
     @property
+    def name(self) -> str:
+        """Return the question's id, or the name of the label, as `on_desk[cup]`."""
+        return label_name(self.question_id, self.label) if self.label else self.question_id
+
+    @property
     def key(self) -> tuple[str, str]:
-        """Return view and question id."""
-        return self.view, self.question_id
+        """Return view and name."""
+        return self.view, self.name
 
     @property
     def what(self) -> str:
@@ -120,14 +131,15 @@ class Learned:
 
     def summary(self) -> dict[str, Any]:
         """Return plain values for JSON."""
-        return {"question": self.question_id, "view": self.view, "what": self.what,
+        return {"question": self.name, "view": self.view, "what": self.what,
                 "spans": self.spans, "counts": dict(self.counts), "before": asdict(self.before),
                 "after": asdict(self.after), "thresholds": self.thresholds, "words": str(self)}
 
     def is_of(self, question: Question) -> bool:
         """Tell whether it was learned of what the question asks now."""
-        return (kind_of(question).exclusive and question.text == self.text
-                and question.options == self.options
+        asked = ((question.text, question.options) if kind_of(question).exclusive
+                 else (texts_of_labels(question).get(self.label), ()))
+        return (asked == (self.text, self.options)
                 and (question.scale, question.bias) == self.shipped
                 and not (self.is_head and question.tier == "vlm"))
 
@@ -139,7 +151,7 @@ class Learned:
 
     def check(self, question: Question, fingerprint: str, pixel_budget: int, language: str) -> None:
         """Raise LearnedError, naming both, unless it is of this question and model."""
-        where = f"what was learned of '{self.question_id}'"
+        where = f"what was learned of '{self.name}'"
         if self.fingerprint != fingerprint or (self.language != language and not self.is_head):
             raise LearnedError(
                 f"{where} is of the model {self.fingerprint} {self.language}, this one is "
@@ -170,8 +182,13 @@ class Learned:
 
     def probabilities(self, question: Question, z: Sequence[float], group: Pooled
                       ) -> tuple[float, ...]:
-        """Return the probabilities at a group, as the question's kind has them."""
+        """Return the probabilities at a group, as the question's kind has them.
+
+        Of a label: of yes and no.
+        """
         logits = self.logits(np.array(z), group.mean, group.max, getattr(group, COLOURS, None))
+        if self.label:
+            return sigmoid(float(logits[0])), sigmoid(-float(logits[0]))
         yes = [0.0] if not self.options else []
         return kind_of(question).probabilities([*logits.tolist(), *yes])
 
@@ -187,6 +204,12 @@ class Learned:
             metrics={**asdict(self.after), "spans": self.spans})
 
 
+def texts_of_labels(question: Question) -> dict[str, str]:
+    """Return what is asked of each label of an any_of."""
+    forks = kind_of(question).forks(question.text, question.options)
+    return {label: text for label, (text, _) in zip(question.options, forks, strict=True)}
+
+
 def _asked(text: str, options: Sequence[str]) -> str:
     return f"'{text}' of {listed(options)}" if options else f"'{text}'"
 
@@ -194,15 +217,16 @@ def _asked(text: str, options: Sequence[str]) -> str:
 def shipped_logits(question: Question, logits: Sequence[float], depth: int) -> np.ndarray:
     """Return the logits (K,) that a look's logits are answered with, without learning.
 
-    Of yes/no that is one, of yes, made of two; else one for each option.
+    Of yes/no that is one, of yes, made of two; of an any_of the same for each label; else one for
+    each option.
     depth: language-model layers used. A head (0) and an early exit have a calibration of their own.
     """
-    z = np.asarray(logits, float)
-    if not question.options:
-        z = z[:1] - z[1:2]
+    z, kind = np.asarray(logits, float), kind_of(question)
+    if not (kind.exclusive and question.options):
+        z = z[0::2] - z[1::2]
     if not depth or (question.early is not None and depth == question.early.depth):
         return z
-    return question.scale * z + (0.0 if question.options else question.bias)
+    return question.scale * z + (question.bias if kind.has_bias else 0.0)
 
 
 def write_learned(path: str | os.PathLike, learned: Learned) -> None:
@@ -229,6 +253,7 @@ def read_learned(path: str | os.PathLike) -> Learned:
             if header[name] is not None:
                 enter, leave = map(float, header[name])
                 header[name] = enter, leave
+        header.setdefault("label", "")
         header["options"] = tuple(map(str, header["options"]))
         header["counts"] = {str(name): int(count) for name, count in header["counts"].items()}
         for name, kind in _TYPES.items():
@@ -241,5 +266,5 @@ def read_learned(path: str | os.PathLike) -> Learned:
 
 
 _TYPES: dict[str, Any] = {
-    "question_id": str, "view": str, "text": str, "pooling": str, "fingerprint": str,
+    "question_id": str, "label": str, "view": str, "text": str, "pooling": str, "fingerprint": str,
     "language": str, "pixel_budget": int, "spans": int, "scale": float | int}

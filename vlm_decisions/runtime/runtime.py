@@ -363,28 +363,32 @@ class Runtime:
                 raise ViewError(f"'{question.id}' is not asked of a view '{learned.view}'")
             learned.check(question, engine.fingerprint,
                           view.view.pixel_budget or engine.pixel_budget, language_of(engine))
-            view.learned = {**view.learned, question.id: learned}
+            view.learned = {**view.learned, learned.name: learned}
 
-    def unlearn(self, question_id: str, view_name: str) -> Learned:
-        """Answer as before anything was learned; return what was. Raises LearnedError."""
+    def unlearn(self, name: str, view_name: str) -> list[Learned]:
+        """Answer as before anything was learned; return what was. Raises LearnedError.
+
+        `name`: of a question, or of a label of an any_of (`on_desk[cup]`).
+        """
         with self._lock:
             view = self._views.named(view_name)
-            if view is None or question_id not in view.learned:
-                wanted = address(view_name, question_id)
+            gone = self._unlearn(view, name) if view is not None else []
+            if not gone:
+                wanted = address(view_name, name)
                 there = there_are((address(*one.key) for one in self.learned()), wanted)
                 raise LearnedError(f"nothing was learned of '{wanted}' ({there})")
-            return self._unlearn(view, question_id)
+            return gone
 
     def learned(self) -> list[Learned]:
         """Return what was learned and is in use."""
         with self._lock:
             return [one for view in self._views.all for one in view.learned.values()]
 
-    def _unlearn(self, view: ViewState, question_id: str) -> Learned | None:
-        gone = view.learned.get(question_id)
-        if gone is not None:
-            view.learned = {name: one for name, one in view.learned.items() if name != question_id}
-        return gone
+    def _unlearn(self, view: ViewState, name: str) -> list[Learned]:
+        gone = {key: one for key, one in view.learned.items() if name in (one.question_id, key)}
+        if gone:
+            view.learned = {key: one for key, one in view.learned.items() if key not in gone}
+        return list(gone.values())
 
     # -- one-off questions -----------------------------------------------------------------------
 

@@ -533,8 +533,8 @@ class Processor:
         `history`: what it was asked about, if not the stream; `mark` comes behind the model's name.
         """
         history = history or self._stream.history
-        learned = self.answerers.learned(question)
-        mark += LEARNED if learned else ""
+        learned, labels = self.answerers.learned(question), self.answerers.of_labels(question)
+        mark += LEARNED if learned or labels else ""
         evidence = Evidence(
             tier=TIER_VLM,
             t_start_ns=history[0].t_start_ns,
@@ -547,10 +547,15 @@ class Processor:
         )
         try:
             probabilities = probabilities_of(question, readout)
-            if learned is not None:
+            if learned or labels:
                 z = shipped_logits(question, np.ravel(readout.logits), int(readout.depth))
+            if learned is not None:
                 group = self._for(learned, history[-1].group)
                 probabilities = learned.probabilities(question, z, group)
+            for place, one in labels.items():
+                group = self._for(one, history[-1].group)
+                p_yes = one.probabilities(question, z[place : place + 1], group)[0]
+                probabilities = *probabilities[:place], p_yes, *probabilities[place + 1 :]
         except (TypeError, ValueError) as error:
             return Result(question, evidence, reason=f"the model's output is not valid: {error}")
         if not all(map(math.isfinite, probabilities)):

@@ -25,7 +25,7 @@ from ...files import resources
 from ...frames import FPS, NS, Frame
 from ...kinds import kind_of
 from ...learn.corrections import CorrectionStore, Corrector, ModelId
-from ...learn.learner import Learner, span_of
+from ...learn.learner import Learner, spans_of
 from ...learn.measures import bootstrap_sums
 from ...learn.span_fit import LabelledSpan, SpanFit, fit_spans
 from ...question_book import QuestionBook, questions_path
@@ -189,7 +189,7 @@ def _one_desk(engine: Any, questions: Sequence[Question], desk: int, folder: Pat
         store = seen.corrector.store
         found = []
         for question in questions:
-            spans = _by_turns([span_of(seen.corrector, question, one)
+            spans = _by_turns([spans_of(seen.corrector, question, one)[0]
                                for one in store.corrections(question.id)])
             if question.id not in test.z or question.id not in usual.z:
                 continue

@@ -364,9 +364,13 @@ export class Table {
     for (const row of this.rows.values()) row.offer(kept);
   }
 
-  /** Show what was learned: {id: {spans, words}}. */
+  /** Show what was learned: {id: {spans, words}}, of a label of an any_of by `id[label]`. */
   learned(all) {
-    for (const [id, row] of this.rows) row.learned.show(all[id], row.question.text);
+    for (const [id, row] of this.rows) {
+      const found = Object.entries(all).filter(([name]) => name === id || name.startsWith(`${id}[`));
+      const words = found.map(([name, one]) => (name === id ? one.words : `${name.slice(id.length + 1, -1)}: ${one.words}`));
+      row.learned.show(found.length ? { spans: Math.max(...found.map(([, one]) => one.spans)), words: words.join(". ") } : null, row.question.text);
+    }
   }
 }
 
