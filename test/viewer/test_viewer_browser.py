@@ -1164,13 +1164,19 @@ def test_an_answer_is_corrected_by_a_press_and_by_the_keyboard(browser, viewer, 
 
 @pytest.mark.parametrize("width", [390, 1440])
 def test_what_was_learned_is_said_and_taken_back_by_the_second_press(browser, viewer, width):
+    viewer.source.book.add(ANY_OF)
+    viewer.board.questions(viewer.source.book)
     with page_of(browser, viewer.port, width=width) as page:
         viewer.board.decision(decision("person", "yes"))
         button = row(page, "person").locator("button.learned")
         assert button.is_hidden()
         viewer.board.system(System(state="active", model="fake", image_age_s=0.1, learned={
-            "person": {"spans": 14, "words": "learned on this camera, from 14 spans"}}))
+            "person": {"spans": 14, "words": "learned on this camera, from 14 spans"},
+            "on_desk[cup]": {"spans": 9, "words": "of 9 spans"}}))
         expect(button, "learned from 14")
+        of_label = row(page, "on_desk").locator("button.learned")
+        expect(of_label, "learned from 9")
+        assert "cup: of 9 spans" in of_label.get_attribute("title")
         assert "Learned on this camera, from 14 spans" in button.get_attribute("aria-label")
         if axe := pytest.importorskip("axe_playwright_python.sync_playwright"):
             assert not axe.Axe().run(page, options={"resultTypes": ["violations"]}).response[
