@@ -16,6 +16,7 @@ from fakes import FakeEngine, FakeStream
 from vlm_decisions.decision import TIER_VLM, UNKNOWN, Decision
 from vlm_decisions.frames import NS, Frame
 from vlm_decisions.lab.replay import modes as mode_list
+from vlm_decisions.lab.replay import shared
 from vlm_decisions.lab.replay.bench import (
     bench_replay,
     fast_player,
@@ -71,15 +72,17 @@ def truth() -> Truth:
 
 
 class SlowStream(FakeStream):
-    """Takes real time to ask."""
+    """Takes time to ask."""
 
     def ask(self, queries):
-        time.sleep(self.engine.each_s)
+        self.engine.sleep(self.engine.each_s)
         return super().ask(queries)
 
 
 class Eye(FakeEngine):
     """Sees the mean red of a group; `window` answers as a stream would of the newest."""
+
+    sleep = staticmethod(time.sleep)
 
     def stream(self, window_groups, mode):
         super().stream(window_groups, mode)
@@ -110,7 +113,20 @@ def run(names: str = "stream", latency: str = "none", engine=None, **settings):
                         frozenset(), latency=latency, rounds=100)
 
 
-def test_a_perfect_engine_is_scored_so():
+@pytest.fixture
+def timeless(monkeypatch):
+    """Let nothing take time but an engine's asking, whatever the machine has to do besides."""
+    passed_s = 0.0
+
+    def sleep(seconds):
+        nonlocal passed_s
+        passed_s += seconds
+
+    monkeypatch.setattr(shared, "time", SimpleNamespace(perf_counter=lambda: passed_s))
+    monkeypatch.setattr(Eye, "sleep", staticmethod(sleep))
+
+
+def test_a_perfect_engine_is_scored_so(timeless):
     result = run()
     assert {"event_accuracy", "timeliness_f1", "timeliness_f1_at1", "ars", "questions", "tiers",
             "drops", "dead_time", "modes"} <= set(result)
@@ -230,7 +246,8 @@ def test_measured_latency_is_in_the_decisions_and_zero_latency_is_not():
     assert dead["period_ms"] == 250.0 and 0.0 <= dead["dead_share"] < 1.0
 
 
-def test_groups_that_take_too_long_are_counted():
+def test_groups_that_take_too_long_are_counted(timeless):
+    assert run(latency="measured", engine=Eye(answer=answer, each_s=0.2))["overruns"] == 0
     result = run(latency="measured", engine=Eye(answer=answer, each_s=0.3))
     assert result["overruns"] == 48 and result["dead_time"]["dead_s"] == 0.0
 
