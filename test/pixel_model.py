@@ -80,6 +80,13 @@ def write_video(path, images, fps: float = 8.0):
     return path
 
 
+def noise_video(path, count: int):
+    """Write a video of so many different pictures, 16 a second, and return its path."""
+    rng = np.random.default_rng(0)
+    return write_video(path, [cv2.resize(rng.integers(0, 255, (12, 16, 3), np.uint8), (160, 120))
+                              for _ in range(count)], 16.0)
+
+
 def presence_video(path, seed: int, order=(True, False), seconds: float = 2.0):
     """Write a video in which the square is there for `seconds`, then not (or as `order` says)."""
     rng = np.random.default_rng(seed)

@@ -46,6 +46,17 @@ def some_of_the_desk(path: Path) -> None:
     QuestionBook(desk.get(name) for name in SOME).save(path)
 
 
+def call(port: int, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+    """Send a request to a viewer on a port; return (status, decoded JSON)."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection.request(method, path, None if body is None else json.dumps(body),
+                       {"Content-Type": "application/json"})
+    response = connection.getresponse()
+    reply = json.loads(response.read())
+    connection.close()
+    return response.status, reply
+
+
 class BookSource:
     """Holds its questions in a book; `fail` is raised by the next request."""
 

@@ -12,9 +12,8 @@ import sys
 from contextlib import contextmanager
 from pathlib import Path
 
-import cv2
-import numpy as np
 import pytest
+from pixel_model import noise_video
 from viewer_site import decision
 
 from vlm_decisions.files.atomic import write_json, write_text
@@ -47,13 +46,7 @@ def room(size: int):
 
 @pytest.fixture
 def film(tmp_path):
-    path = str(tmp_path / "film.avi")
-    writer = cv2.VideoWriter(path, cv2.VideoWriter_fourcc(*"MJPG"), 16, (160, 120))
-    rng = np.random.default_rng(0)
-    for _ in range(48):
-        writer.write(cv2.resize(rng.integers(0, 255, (12, 16, 3), np.uint8), (160, 120)))
-    writer.release()
-    return path
+    return str(noise_video(tmp_path / "film.mp4", 48))
 
 
 @pytest.mark.slow

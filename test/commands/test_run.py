@@ -145,7 +145,7 @@ def test_a_terminal_without_the_characters(tmp_path):
 @pytest.mark.parametrize("display", [{"DISPLAY": ":77"},
                                      {"DISPLAY": "", "WAYLAND_DISPLAY": "wayland-77"}])
 def test_a_display_that_is_stale_ends_nothing(display):
-    done = run("--source", str(material(*VIDEO)), "--seconds", "8", **display)
+    done = run("--source", str(material(*VIDEO)), "--seconds", "3", **display)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("no window: this display cannot be used") == 1
     assert "qt" not in done.stderr.lower() and "groups answered" in done.stdout

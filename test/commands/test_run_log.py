@@ -2,10 +2,9 @@
 
 import threading
 
-import cv2
-import numpy as np
 import pytest
 from fake_model import FakeModel
+from pixel_model import noise_video
 
 from vlm_decisions.commands import run
 from vlm_decisions.engine.engine import Engine
@@ -15,13 +14,7 @@ from vlm_decisions.sources.video import VideoFile
 
 @pytest.fixture
 def film(tmp_path):
-    path = str(tmp_path / "film.avi")
-    writer = cv2.VideoWriter(path, cv2.VideoWriter_fourcc(*"MJPG"), 16, (160, 120))
-    rng = np.random.default_rng(0)
-    for _ in range(16):
-        writer.write(cv2.resize(rng.integers(0, 255, (12, 16, 3), np.uint8), (160, 120)))
-    writer.release()
-    return path
+    return str(noise_video(tmp_path / "film.mp4", 16))
 
 
 def play(monkeypatch, film, log, model):

@@ -20,7 +20,7 @@ from diagnostic_states import GOOD, having
 from rclpy.parameter import Parameter
 from ros_peer import plain_node, rclpy_context, spinning, system
 from std_msgs.msg import String
-from viewer_site import decision, until
+from viewer_site import call, decision, until
 from waiting import wait_for
 from websockets.sync.client import connect
 
@@ -47,13 +47,7 @@ class Page:
         return next((r for r in self.state().get("rows", ()) if r["id"] == question_id), None)
 
     def call(self, method: str, path: str, body: dict | None = None) -> tuple[int, dict]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
-        connection.request(method, path, None if body is None else json.dumps(body),
-                           {"Content-Type": "application/json"})
-        response = connection.getresponse()
-        reply = json.loads(response.read())
-        connection.close()
-        return response.status, reply
+        return call(self.port, method, path, body)
 
     def wait_row(self, question_id: str, answer: str) -> dict:
         return wait_for(lambda: (lambda row: row if row and row["answer"] == answer else None)(

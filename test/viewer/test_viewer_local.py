@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import socket
 import subprocess
@@ -16,7 +15,7 @@ import material
 import numpy as np
 import pytest
 from fake_model import FakeModel
-from viewer_site import decision, until
+from viewer_site import call, decision, until
 from waiting import wait_for
 from websockets.sync.client import connect
 
@@ -83,16 +82,6 @@ class Filmed:
     def answer(self, question_id: str) -> str | None:
         rows = self.call("GET", "/api/state")[1].get("rows", ())
         return next((row["answer"] for row in rows if row["id"] == question_id), None)
-
-
-def call(port: int, method: str, path: str, body: dict | None = None) -> tuple[int, dict]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
-    connection.request(method, path, None if body is None else json.dumps(body),
-                       {"Content-Type": "application/json"})
-    response = connection.getresponse()
-    reply = json.loads(response.read())
-    connection.close()
-    return response.status, reply
 
 
 def test_it_shows_and_acts_as_the_node_does():

@@ -5,21 +5,16 @@ from __future__ import annotations
 import shutil
 import subprocess
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
+from waiting import wait_for
 
 from vlm_decisions.viewer import window
 from vlm_decisions.viewer.window import Window
 
 PICTURE = np.full((60, 80, 3), 90, np.uint8)
-
-
-def wait_for(what, timeout_s: float = 60.0) -> bool:
-    end = time.monotonic() + timeout_s
-    while not what() and time.monotonic() < end:
-        time.sleep(0.02)
-    return what()
 
 
 @pytest.mark.parametrize("display", [{"DISPLAY": ":77"}, {"WAYLAND_DISPLAY": "wayland-77"},
@@ -34,7 +29,8 @@ def test_a_display_that_is_not_there(monkeypatch, capfd, display):
     shown = Window("test")
     try:
         shown.show(PICTURE)
-        assert wait_for(lambda: shown.failed) and not shown.closed
+        wait_for(lambda: shown.failed, 60.0)
+        assert not shown.closed
         shown.show(PICTURE)  # nobody takes it
     finally:
         shown.close()
@@ -65,7 +61,7 @@ def test_a_real_window(monkeypatch):
                           stderr=subprocess.DEVNULL) as running:
         try:
             monkeypatch.setenv("DISPLAY", ":78")
-            time.sleep(2.0)
+            wait_for(Path("/tmp/.X11-unix/X78").exists)
             shown = Window("test")
             try:
                 for _ in range(20):
@@ -73,7 +69,7 @@ def test_a_real_window(monkeypatch):
                     time.sleep(0.1)
                 assert not shown.failed and not shown.closed
                 running.terminate()  # the display dies, and the window with it
-                assert wait_for(lambda: shown.failed)
+                wait_for(lambda: shown.failed, 60.0)
             finally:
                 shown.close()
         finally:
