@@ -93,6 +93,14 @@ FULL = {"mrope_section": [6, 5, 5], "rope_theta": 1e4}
         (changed(head_dim=0), "head_dim 0 in text_config"),
         (changed(num_key_value_heads=3), "num_attention_heads 4 and num_key_value_heads 3"),
         (changed("qwen3_vl_moe", num_experts_per_tok=0), "num_experts_per_tok 0 in text_config"),
+        (changed("qwen3_5_moe", num_experts_per_tok=9), "9 experts a token of 8"),
+        (changed("qwen2_5_vl", rope_scaling={"rope_type": "mrope", "mrope_section": [16]}),
+         "must be three whole numbers"),
+        (changed(rope_parameters={**ROPE, "mrope_section": [3, 3, "2"]}), "three whole numbers"),
+        (changed(rope_parameters={**ROPE, "partial_rotary_factor": "a"}), "'a': not a share"),
+        (changed("qwen2_5_vl", "vision_config", fullatt_block_indexes=[9]), r"\[9\] for a vision"),
+        (changed("qwen2_5_vl", "vision_config", fullatt_block_indexes="x"), "'x' for a vision"),
+        (changed("qwen2_5_vl", "vision_config", window_size=10), "window_size 10: below one vis"),
         (changed(part="vision_config", num_heads=3), "hidden_size 128 and num_heads 3 in vision"),
         (changed(part="vision_config", depth=True), "depth True in vision_config"),
         (changed(part="vision_config", rope_parameters=[]), r"\[\] for the vision tower: not an"),
@@ -161,6 +169,13 @@ def test_a_qwen3_vl_as_transformers_5_saves_it(tmp_path):
     groups, times_s = encoded(a, 2)
     for x, y in zip(a.window(groups, times_s).ask(ASK), b.window(groups, times_s).ask(ASK)):
         assert np.array_equal(x.probabilities, y.probabilities)
+
+
+def test_what_is_null_of_the_vision_tower_is_not_stated(tmp_path):
+    values = config("qwen2_5_vl")
+    values["vision_config"] |= {"tokens_per_second": None, "fullatt_block_indexes": None}
+    assert not {"tokens_per_second", "fullatt_block_indexes"} & set(
+        read_config(write(tmp_path, values)).values["vision_config"])
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,19 @@ def test_what_is_zero_throughout():
     assert "zero in layers.0:" in " ".join(check_values(model, "here"))
 
 
+def test_an_expert_that_is_zero_throughout():
+    model = Model()
+    model.layers[0].switch_mlp = nn.Module()
+    model.layers[0].switch_mlp.up_proj = nn.Linear(4, 4)
+    stack = mx.random.normal((3, 600, 200))
+    stack[1] = 0
+    model.layers[0].switch_mlp.up_proj.weight = stack
+    assert "switch_mlp.up_proj.weight (expert 1):" in " ".join(check_values(model, "here"))
+    stack[2, -1, -1] = mx.nan
+    with pytest.raises(CheckpointError, match=r"layers.0.switch_mlp.up_proj.weight$"):
+        check_values(model, "here")
+
+
 @pytest.mark.parametrize(("mode", "size", "scale", "good"), [
     ("mxfp4", 32, 255, 127), ("mxfp8", 32, 255, 127), ("nvfp4", 16, 255, 126),
     ("nvfp4", 16, 127, 126),

@@ -75,6 +75,8 @@ def read_config(folder: Path) -> ModelConfig:
     vision = raw.get("vision_config")
     if not vision:
         raise CheckpointError(_text_only(path))
+    if isinstance(vision, dict):  # null is not stated: then mlx-vlm knows what the family has
+        vision = {key: value for key, value in vision.items() if value is not None}
     text = raw.get("text_config")
     if text is None and family.flat_text:
         text = {key: value for key, value in raw.items() if not isinstance(value, dict)}
@@ -94,9 +96,13 @@ def read_config(folder: Path) -> ModelConfig:
         text.setdefault("num_experts", text["num_local_experts"])
     counts = (*_TEXT_COUNTS, *(_EXPERT_COUNTS if family.experts else ()))
     _check_counts(path, "text_config", text, counts, ("num_attention_heads", "num_key_value_heads"))
+    if family.experts and (text.get("num_experts_per_tok") or 0) > (text.get("num_experts") or 0):
+        raise CheckpointError(f"{path} states {text['num_experts_per_tok']} experts a token of "
+                              f"{text.get('num_experts')}")
     _rope(path, raw, text, family)
     _vision(path, vision, family)
     _check_counts(path, "vision_config", vision, _VISION_COUNTS, ("hidden_size", "num_heads"))
+    _check_window(path, vision)
     for key, value in family.text_defaults.items():
         if text.get(key) is None:
             text[key] = value
@@ -106,6 +112,15 @@ def read_config(folder: Path) -> ModelConfig:
     # Written both ways by some versions: then the weights tell.
     tied = None if outer is False and inner else inner if outer is None else outer
     return ModelConfig(family, values, quantization, tied)
+
+
+def _check_window(path: Path, vision: Mapping[str, Any]) -> None:
+    """Refuse windows of the vision tower that hold no visual token."""
+    size, sides = vision.get("window_size"), (vision.get("patch_size"),
+                                              vision.get("spatial_merge_size"))
+    if size and all(sides) and size < sides[0] * sides[1]:
+        raise CheckpointError(f"{path} states window_size {size}: below one visual token "
+                              f"({sides[0]} x {sides[1]} pixels)")
 
 
 def _text_only(path: Path) -> str:
@@ -208,6 +223,10 @@ def _rope(path: Path, raw: dict[str, Any], text: dict[str, Any], family: Family)
             f"implemented for {family.model_type}"
         )
     factor = rope.setdefault("partial_rotary_factor", family.partial_rotary)
+    if type(factor) not in (int, float) or not 0 < factor <= 1:
+        raise CheckpointError(
+            f"{path} states partial_rotary_factor {factor!r}: not a share between 0 and 1"
+        )
     if not family.rope_in_parameters and factor != 1.0:
         raise CheckpointError(
             f"{path} states partial_rotary_factor {factor!r}, which is not implemented for "
@@ -217,10 +236,12 @@ def _rope(path: Path, raw: dict[str, Any], text: dict[str, Any], family: Family)
     head = text.get("head_dim") or family.text_defaults.get("head_dim") or (
         text.get("hidden_size", 0) // (text.get("num_attention_heads") or 1)
     )
-    if not isinstance(section, list) or 2 * sum(section) != int(head * factor):
+    counts = isinstance(section, list) and all(type(n) is int and n >= 0 for n in section)
+    if not counts or len(section) != 3 or 2 * sum(section) != int(head * factor):
         raise CheckpointError(
-            f"{path} states mrope_section {section!r}, which must be a list of numbers that add "
-            f"up to half the rotated dimensions of a head ({int(head * factor)})"
+            f"{path} states mrope_section {section!r}, which must be three whole numbers (time, "
+            f"rows, columns) that add up to half the rotated dimensions of a head "
+            f"({int(head * factor)})"
         )
     rope["type"] = "default"
     rope.pop("rope_type", None)
@@ -243,8 +264,12 @@ def _vision(path: Path, vision: dict[str, Any], family: Family) -> None:
     for key in ("patch_size", "temporal_patch_size"):
         if isinstance(vision.get(key), list) and len(set(vision[key])) == 1:
             vision[key] = vision[key][0]
-    rope = vision.get("rope_parameters")
-    rope = {} if rope is None else rope
+    blocks, depth = vision.get("fullatt_block_indexes", []), vision.get("depth")
+    if not isinstance(blocks, list) or not all(
+            type(one) is int and 0 <= one < (depth or one + 1) for one in blocks):
+        raise CheckpointError(f"{path} states fullatt_block_indexes {blocks!r} for a vision tower "
+                              f"of {depth} layers: not a list of its layers")
+    rope = vision.get("rope_parameters", {})
     if not isinstance(rope, dict):
         raise CheckpointError(f"{path} states rotary positions {rope!r} for the vision tower: not "
                               "an object")

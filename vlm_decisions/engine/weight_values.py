@@ -34,12 +34,15 @@ def check_values(model: nn.Module, source: object) -> tuple[str, ...]:
     for name, value in tree_flatten(model.parameters()):
         if value.dtype not in _INFINITY:
             continue
-        largest = _largest_bits(value)
+        largest = _largest_bits(value, stacked=".switch_mlp." in name)
         path, _, part = name.rpartition(".")
-        if largest >= 2 * _INFINITY[value.dtype]:
+        named = path if part == "scales" else name
+        if largest.max() >= 2 * _INFINITY[value.dtype]:
             broken.append(name)
-        elif largest == 0 and part in ("weight", "scales"):
-            zero.append(path if part == "scales" else name)
+        elif largest.max() == 0 and part in ("weight", "scales"):
+            zero.append(named)
+        elif part in ("weight", "scales"):
+            zero += [f"{named} (expert {i})" for i in np.flatnonzero(largest == 0)]
     broken += [
         f"{path}.scales" for path, module in model.named_modules() if _holds_no_number(module)
     ]
@@ -55,13 +58,16 @@ def check_values(model: nn.Module, source: object) -> tuple[str, ...]:
     return (f"all values are zero in {listed(zero, NAMED)}: were they downloaded in whole?",)
 
 
-def _largest_bits(value: mx.array) -> int:
-    """Return twice the bits of the largest absolute value, a NaN counting as the largest."""
-    flat = value.view(_BITS[value.dtype.size]).reshape(-1)
-    bits = np.asarray(flat) if fastmath.ON_CPU else flat
-    step = _BLOCK[fastmath.ON_CPU]
-    return max((int((bits[at : at + step] << 1).max()) for at in range(0, bits.size, step)),
-               default=0)  # fmt: skip
+def _largest_bits(value: mx.array, *, stacked: bool) -> np.ndarray:
+    """Return twice the bits of the largest absolute value, a NaN counting as the largest.
+
+    stacked: of each matrix of a stack, else of all, (1,).
+    """
+    rows = value.view(_BITS[value.dtype.size]).reshape(value.shape[0] if stacked else 1, -1)
+    bits = np.asarray(rows) if fastmath.ON_CPU else rows
+    step = max(1, _BLOCK[fastmath.ON_CPU] // len(bits))
+    return np.max([np.array((bits[:, at : at + step] << 1).max(axis=1))
+                   for at in range(0, bits.shape[1], step)], axis=0)  # fmt: skip
 
 
 def _holds_no_number(module: nn.Module) -> bool:
