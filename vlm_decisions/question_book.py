@@ -347,8 +347,8 @@ class QuestionBook:
                 names = names_of(questions)
                 if view := view_of(question.needs):
                     raise _link_error(
-                        question, "needs", f"takes an answer of the own view; the answer of the "
-                        f"view '{view}' can stand in a condition, as when: {question.needs}")
+                        question, "needs", f"names a question of the same view; an answer of "
+                        f"the view '{view}' goes into a condition, when: {question.needs}")
                 if question.needs not in names:
                     raise _link_error(
                         question, "needs", not_there(question.needs, names, questions))

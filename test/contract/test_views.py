@@ -137,9 +137,9 @@ def test_a_question_names_a_view_that_is_there():
                                             r"are: front\)"):
         QuestionBook.loads("views: {front: {image: /f}}\nquestions:\n  - {id: x, text: y, "
                            "view: back}", "q")
-    with pytest.raises(QuestionError, match="question 'x': needs takes an answer of the own view; "
-                                            "the answer of the view 'front' can stand in a "
-                                            "condition, as when: front.z"):
+    with pytest.raises(QuestionError, match=(
+            "question 'x': needs names a question of the same view; an answer of the view 'front' "
+            "goes into a condition, when: front.z")):
         QuestionBook([Question("x", "y", view="back", needs="front.z"), Question("z", "y")],
                      views=[View("front", "/f"), View("back", "/b")])
     with pytest.raises(QuestionError, match="there are: none has a name"):

@@ -16,7 +16,7 @@ const AGAIN = /\+(?!reuse|learned)([^+]+)/;
 const CHANGED_MS = 1500;
 const TOLD_S = 6;
 const SORT_S = 1;
-const HOLD = "Hold it down while it is so, to correct a span";
+const HOLD = "Hold it down while it is true, to correct a span";
 
 class Row {
   constructor(id, edit) {
