@@ -15,7 +15,7 @@ from vlm_decisions.engine import Engine, StateError
 from vlm_decisions.lab.bench.reuse import bench_reuse
 from vlm_decisions.lab.studies import codec
 from vlm_decisions.lab.studies.reuse import all_modes, keep, print_reuse, study_reuse
-from vlm_decisions.lab.studies.window import WindowCase, print_window, study_window
+from vlm_decisions.lab.studies.window import WindowCase, print_window, study_window, tells
 from vlm_decisions.reuse import ReuseSettings, measured_text, read_measured
 
 SETTINGS = ReuseSettings("pixels")
@@ -87,6 +87,10 @@ def test_settings_out_of_range_are_refused_by_the_command(capsys):
     with pytest.raises(SystemExit):
         cli.main(["study", "reuse", "--reuse-full-above", "1.5"])
     assert "'1.5' is not a number from 0 to 1" in capsys.readouterr().err
+    for mode in ("off", "vectors"):  # nothing to measure; motion vectors are a mode of the study
+        with pytest.raises(SystemExit):
+            cli.main(["study", "reuse", "--reuse", mode])
+        assert f"invalid choice: '{mode}'" in capsys.readouterr().err
 
 
 # -- the codec -----------------------------------------------------------------------------------
@@ -166,7 +170,7 @@ def test_rescue_only_adds():
 
 
 @pytest.mark.slow
-def test_windows_moved_on_and_the_control_that_must_fail():
+def test_windows_moved_on_and_the_control_that_must_fail(capsys):
     engine = tiny_engine("qwen3_vl")
     frames = moving_frames(24)
     cases = [WindowCase(), WindowCase(turned=False), WindowCase(gop=1), WindowCase(refresh=4),
@@ -176,12 +180,16 @@ def test_windows_moved_on_and_the_control_that_must_fail():
     turned, still, anew, refreshed, dropped = rows
     assert anew["dp_max"] < 1e-5, "every group is an anchor"
     assert turned["dp"] < still["dp"] / 2, "control: keys that are not turned"
+    assert tells(rows)
     assert (turned["rebuild"], anew["rebuild"]) == (0, pytest.approx(1, abs=0.1))
     assert turned["rebuild"] < refreshed["rebuild"] < anew["rebuild"]
     assert turned["new_kv"] == pytest.approx(1 / 4, abs=0.05)
     assert dropped["new_kv"] < 1
     assert turned["dp_all"] == turned["dp"]
     print_window(rows)
+    assert "control differs no more" not in capsys.readouterr().out
+    print_window([turned, {**still, "dp": turned["dp"]}, *rows[2:]])
+    assert "control differs no more" in capsys.readouterr().out
 
 
 def test_windows_of_a_hybrid_are_refused_by_name(engine):

@@ -157,12 +157,12 @@ def size(least: int, most: int) -> Any:
     return read
 
 
-def reuse_arguments(parser: Parser, mode: str = "off") -> None:
-    """Add --reuse and its settings; `mode` is its default."""
+def reuse_arguments(parser: Parser, modes: Sequence[str] = REUSE_MODES) -> None:
+    """Add --reuse, one of `modes`, the first by default, and its settings."""
     default = ReuseSettings()
     names: list[str] = []
     group = parser.add_argument_group("reuse of what did not change (docs/engine.md)")
-    group.add_argument("--reuse", choices=REUSE_MODES, default=mode, help="[%(default)s]")
+    group.add_argument("--reuse", choices=modes, default=modes[0], help="[%(default)s]")
     for name, text in (("threshold", "grey levels from which on a token has changed"),
                        ("full_above", "share of changed tokens above which all are encoded"),
                        ("refresh_groups", "groups after which all are encoded anew; 0: never")):

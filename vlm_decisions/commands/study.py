@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ..reuse import PIXELS
 from .arguments import Commands, Parser, at_least, positive, reuse_arguments, reuse_settings
 from .sources import add_sources, heads_for, known_of, recordings_of, warn_of_scope
 
@@ -191,7 +192,7 @@ def _reuse(what: Commands) -> None:
                        help="keep the figures with the checkpoint, for diagnostics")
     reuse.add_argument("--questions", default="desk", metavar="F",
                        help="shipped set or YAML file [desk]")
-    reuse_arguments(reuse, "pixels")
+    reuse_arguments(reuse, (PIXELS,))  # each mode says what else tells what changed
     _common(reuse, None, heads=True, figure=False)
 
     def run(options: argparse.Namespace) -> int:

@@ -42,7 +42,7 @@ from ..bench.flops import sequence_flops, vision_flops
 from ..shapes import random_engine
 from .clip_answers import desk_questions
 from .codec import GopMask, coded
-from .window import print_window, study_window
+from .window import print_window, study_window, tells
 
 FIRST_SEED: Final = 871_000_000  # scenes that settings were not tuned on
 SCENE_S: Final = 20.0
@@ -518,7 +518,7 @@ def move_windows(engine: Engine, seed: int, seconds: float) -> dict[str, Any]:
         return videos[gop]
 
     rows = study_window(engine, lambda: scene.frames, video, every=NATIVE)
-    return {"model": engine.name, "rows": rows}
+    return {"model": engine.name, "control_tells": tells(rows), "rows": rows}
 
 
 def keep(engine: Engine, result: Mapping[str, Any]) -> Path:

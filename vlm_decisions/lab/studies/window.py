@@ -36,6 +36,7 @@ QUERIES: Final = (
     Query("What is the person mainly doing?", ("typing", "reading", "idle", "away")),
 )
 WINDOW: Final = 8  # groups
+TELLS: Final = 2.0  # times as far from the window computed anew, at least, must be the control
 
 
 @dataclass(frozen=True)
@@ -204,8 +205,18 @@ def _anew(engine: Engine, groups: Sequence[VisionGroup], times: Sequence[int],
     return state
 
 
+def tells(rows: Sequence[dict[str, Any]]) -> bool | None:
+    """Return whether the control differs more than what it is a control of; None without both."""
+    differs = {row["case"]: row["dp"] for row in rows}
+    plain, control = (differs.get(str(WindowCase(turned=turned))) for turned in (True, False))
+    return None if plain is None or control is None else control > TELLS * plain
+
+
 def print_window(rows: Sequence[dict[str, Any]]) -> None:
-    """Print a line for each way."""
+    """Print a line for each way, and whether the control did what it must."""
     keys = ("dp", "dp_max", "dp_all", "new_kv", "rebuild", "flops")
     print(*columns([("window moved on", *keys), *(
         (row["case"], *(number(row[key], 4) for key in keys)) for row in rows)]), sep="\n")
+    if tells(rows) is False:
+        print("the control differs no more: these weights do not tell where a key lies, so dp says "
+              "nothing here; the shares do")
