@@ -153,6 +153,22 @@ def test_much_changed():
     assert same(group, tiny_engine().encode(noisy(frames)))
 
 
+def test_what_changed_a_little_less_is_encoded_along_with_what_changed():
+    frames = [frame // 2 + 60 for frame in moving_frames(2)]
+
+    def brighter(first, second):  # the first two tokens
+        out = [frame.copy() for frame in frames]
+        for frame in out:
+            frame[:32, :32] += np.uint8(first)
+            frame[:32, 32:64] += np.uint8(second)
+        return out
+
+    for first, second, tokens in ((9, 0, 0), (9, 9, 0), (11, 9, 2), (11, 5, 1)):
+        reusing = tiny_reusing(threshold=10.0)
+        n = reusing.encode(frames).n_tokens
+        assert round(reusing.encode(brighter(first, second)).encoded * n) == tokens
+
+
 def test_a_little_everywhere_is_a_large_change_as_when_the_camera_moves():
     reusing = tiny_reusing(threshold=10.0)
     frames = [frame // 2 + 60 for frame in moving_frames(2)]

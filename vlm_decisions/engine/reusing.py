@@ -23,6 +23,10 @@ from .errors import FrameError
 from .pixels import PixelSettings, resized, resized_size
 from .vision import Kept, VisionEncoder, VisionGroup
 
+#: Share of the threshold from which on a token is encoded along with others: what moves slowly is
+#: then of one time, and a picture in which nothing reaches the threshold stands still all the same.
+ALONG: Final = 0.8
+
 #: Share of the threshold that the tokens which did not change may differ by on average. Beyond it
 #: the whole picture has changed a little, as when the camera moves: all tokens are encoded.
 RESTLESS: Final = 0.8
@@ -148,6 +152,8 @@ class ReusingEncoder:
         if changed is None:
             change = self._tracker.compare(frames)
             changed = change.score >= settings.threshold
+            if changed.any():
+                changed = change.score >= ALONG * settings.threshold
             rest = change.score[~changed]
             restless = change.moved or (
                 rest.size > 0 and rest.mean() > RESTLESS * settings.threshold)
