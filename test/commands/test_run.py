@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 import urllib.request
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,8 +17,10 @@ from material import material
 
 from vlm_decisions import cli
 from vlm_decisions.commands.playing import play
+from vlm_decisions.commands.run import summary
 from vlm_decisions.frames import Frame
 from vlm_decisions.model_scope import OUT_OF_SCOPE, scope_warning
+from vlm_decisions.runtime.statistics import RuntimeStats
 from vlm_decisions.sources.live import LiveSource
 from vlm_decisions.sources.video import VideoFile
 
@@ -125,6 +128,19 @@ def run(*args: str, **environment: str) -> subprocess.CompletedProcess:
     return subprocess.run([sys.executable, "-m", "vlm_decisions.cli", "run", *args], text=True,
                           capture_output=True, timeout=120, check=False,
                           env={**os.environ, **environment})
+
+
+def test_what_broke_windows_off_is_said():
+    """Else a video whose frames come too far apart is one of no groups, and nothing says why."""
+    stats = RuntimeStats(
+        frames=40, groups=0, ticks=0, decisions=0, segments=0, scene_changes=0, skipped=0, errors=0,
+        dropped={}, queue=0, tick_ms={}, age_ms={}, rates_hz={}, image_rate_hz=10.0,
+        image_age_s=0.1, condition="", last_error="", model="", breaks={"gaps": 19, "resized": 0})
+    assert list(summary(stats)) == [
+        "40 frames, 0 of 0 groups answered, dropped: none; 0 decisions",
+        "windows broken off: 19 gaps",
+    ]
+    assert len(list(summary(replace(stats, breaks={"gaps": 0})))) == 1
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..runtime import Runtime
     from ..runtime.log import DecisionLog
     from ..runtime.settings import RuntimeSettings
+    from ..runtime.statistics import RuntimeStats
     from ..sources.source import Source
     from ..sources.truth import Truth
     from ..viewer.local import LocalViewer
@@ -87,15 +88,7 @@ def run(options: argparse.Namespace) -> int:
                        view=not (options.no_view or viewer), max_s=options.seconds, viewer=viewer,
                        truth=told,
                        settings=RuntimeSettings(reuse=reuse_settings(options)))
-    stats = runtime.stats()
-    total = stats.tick_ms.get("total")
-    tick = f", tick p50 {total.p50:.0f} ms, p95 {total.p95:.0f} ms" if total else ""
-    dropped = ", ".join(f"{n} {cause}" for cause, n in stats.dropped.items()) or "none"
-    print(f"{stats.frames} frames, {stats.ticks} of {stats.groups} groups answered, dropped: "
-          f"{dropped}; {stats.decisions} decisions{tick}")
-    if stats.reuse is not None:
-        print(f"reuse: {stats.reuse.share:.0%} of the visual tokens encoded, {stats.still} groups "
-              "stood still")
+    print(*summary(runtime.stats()), sep="\n")
     for frames in sources.values():
         if frames.shortfall:
             _complain(f"not all of the video was seen: {frames.shortfall}")
@@ -318,3 +311,20 @@ class _Display:
 
 def _complain(message: str) -> None:
     print(message, file=sys.stderr, flush=True)
+
+
+def summary(stats: RuntimeStats) -> Iterator[str]:
+    """Yield lines of what was done, and what broke windows off: without one nothing is answered."""
+    total = stats.tick_ms.get("total")
+    tick = f", tick p50 {total.p50:.0f} ms, p95 {total.p95:.0f} ms" if total else ""
+    yield (f"{stats.frames} frames, {stats.ticks} of {stats.groups} groups answered, dropped: "
+           f"{_counts(stats.dropped)}; {stats.decisions} decisions{tick}")
+    if any(stats.breaks.values()):
+        yield f"windows broken off: {_counts(stats.breaks)}"
+    if stats.reuse is not None:
+        yield (f"reuse: {stats.reuse.share:.0%} of the visual tokens encoded, {stats.still} groups "
+               "stood still")
+
+
+def _counts(by_cause: Mapping[str, int]) -> str:
+    return ", ".join(f"{n} {cause}" for cause, n in by_cause.items() if n) or "none"
