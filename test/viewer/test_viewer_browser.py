@@ -1032,6 +1032,18 @@ def test_changes_are_shown_over_the_picture_for_a_while(viewer, page):
     viewer.board.decision(decision("person", "yes"))
     expect(page.locator("#chips"), "person no → yes")
     page.locator("#chips li").wait_for(state="detached")
+    views = {name: {"topic": f"/{name}"} for name in ("front", "back")}
+    viewer.board.system(dataclasses.replace(READY, views=views))
+    page.select_option("#view", "back")
+    for view in ("back", "front"):
+        for answer in ("no", "yes"):
+            viewer.board.decision(dataclasses.replace(decision("person", answer), view=view))
+    expect(page.locator("#events"), "front/person")
+    assert "back/person" in page.locator("#chips").inner_text()
+    assert "front/person" not in page.locator("#chips").inner_text()
+    page.select_option("#view", "")
+    page.click("#region-open")  # a region is of one camera
+    assert page.locator("#view").input_value() == "front"
 
 
 @pytest.mark.parametrize("width", [360, 820, 1180, 1600])

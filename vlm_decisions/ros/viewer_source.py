@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ from ..sources.messages import PictureReader, base_of, head_of, transport_of
 from ..sources.pictures import decode_picture
 from ..sources.truth import TruthError, read_row
 from ..viewer.board import Board
+from ..viewer.camera_grid import CameraGrid
 from ..viewer.complaints import Complaints
 from ..viewer.pictures import Pictures
 from ..viewer.source import (
@@ -90,7 +91,8 @@ class RosSource:
         self._system = System()
         self._heard_s: float | None = None
         self._wanted: frozenset[str] = frozenset()
-        self._pictured: dict[str, tuple[str, MatchingSubscription]] = {}
+        self._pictured: dict[tuple[str, str], MatchingSubscription] = {}  # by channel and topic
+        self._grids: dict[str, CameraGrid] = {}  # by channel
         self._views: dict[str, View] = {}
         self._beside: dict[str, list[str]] = {}  # the views whose truth a topic tells
         self._truths: dict[str, Any] = {}  # subscriptions, by topic
@@ -187,19 +189,23 @@ class RosSource:
         self._wanted = channels
 
     def _subscribe(self) -> None:
-        topics = {OVERLAY: f"{self.name}/overlay", CAMERA: self._system.topic}
+        cameras = dict.fromkeys(seen["topic"] for seen in self._system.views.values())
+        topics = {OVERLAY: [f"{self.name}/overlay"], CAMERA: [*cameras] or [self._system.topic]}
         for view, seen in self._system.views.items():
-            topics |= {f"{OVERLAY}/{view}": f"{self.name}/{view}/overlay",
-                       f"{CAMERA}/{view}": seen["topic"]}
+            topics |= {f"{OVERLAY}/{view}": [f"{self.name}/{view}/overlay"],
+                       f"{CAMERA}/{view}": [seen["topic"]]}
         self._follow_truth({view: seen["topic"] for view, seen in self._system.views.items()}
                            or {"": self._system.topic})
-        wanted = {channel: topics[channel] for channel in self._wanted if topics.get(channel)}
-        for channel, (topic, subscription) in list(self._pictured.items()):
-            if wanted.get(channel) != topic:
-                subscription.close()
-                del self._pictured[channel]
-        for channel, topic in wanted.items():
-            if channel in self._pictured:
+        wanted = [(channel, topic) for channel in self._wanted
+                  for topic in topics.get(channel, ()) if topic]
+        for key in self._pictured.keys() - wanted:
+            self._pictured.pop(key).close()
+        self._grids = {channel: self._grids.get(channel) or CameraGrid()
+                       for channel in dict(wanted)}
+        for channel, shown in self._grids.items():
+            shown.keep(topics[channel])
+        for channel, topic in wanted:
+            if (channel, topic) in self._pictured:
                 continue
             transport = transport_of(topic)
             try:
@@ -207,27 +213,29 @@ class RosSource:
             except ParameterError as error:  # the node may run on another machine
                 self._complain(str(error), "pictures")
                 continue
-            subscription = MatchingSubscription(
-                self._node, kind, topic, self._put(channel),
+            self._pictured[channel, topic] = MatchingSubscription(
+                self._node, kind, topic, self._put(channel, topic),
                 depth=1 if transport == "raw" else DEPTHS[transport])
-            self._pictured[channel] = topic, subscription
 
-    def _put(self, channel: str) -> Callable[[Any], None]:
-        reader = PictureReader()
+    def _put(self, channel: str, topic: str) -> Callable[[Any], None]:
+        reader, shown = PictureReader(), self._grids[channel]
 
         def take(msg: Any) -> None:
             if not reader.codec(msg):
                 # Converted where it is encoded: pictures that are skipped cost nothing.
-                self._pictures.put(channel, lambda: reader.read(msg, 0)[0][0])
-                return
-            try:
-                stamp, _ = head_of(msg)
-                pictures = reader.read(msg, time_to_ns(stamp))
-            except ImageError:  # the node tells of it
-                return
-            if pictures:
+                picture = cache(lambda: reader.read(msg, 0)[0][0])
+            else:
+                try:
+                    stamp, _ = head_of(msg)
+                    pictures = reader.read(msg, time_to_ns(stamp))
+                except ImageError:  # the node tells of it
+                    return
+                if not pictures:
+                    return
                 newest = pictures[-1][0]
-                self._pictures.put(channel, lambda: newest)
+                picture = lambda: newest  # noqa: E731
+            shown.put(topic, picture)
+            self._pictures.put(channel, shown.draw)
         return take
 
     # -- what is asked of the node ---------------------------------------------------------------

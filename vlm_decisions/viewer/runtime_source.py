@@ -21,6 +21,7 @@ from ..sources.truth import TruthRow
 from ..views import ALL, View, named
 from . import overlay
 from .board import Board
+from .camera_grid import CameraGrid
 from .pictures import Pictures
 from .source import CAMERA, OVERLAY, PageSourceError
 from .state import ENDED
@@ -46,6 +47,7 @@ class RuntimeSource:
         self._over = False
         self._newest: dict[str, dict[str, Decision]] = {}  # by view and question
         self._frames: dict[tuple[str, str], Frame] = {}  # by camera
+        self._grid = CameraGrid()
         self._lock = threading.Lock()
         self._events = EventBook()
         self._unlisten: Callable[[], None] = lambda: None
@@ -94,7 +96,9 @@ class RuntimeSource:
         with self._lock:
             self._frames[camera] = frame
         views = self._runtime.views()
-        self._pictures.put(CAMERA, frame.image)
+        self._grid.keep(dict.fromkeys(view.camera for view in views))
+        self._grid.put(camera, lambda: frame.image)
+        self._pictures.put(CAMERA, self._grid.draw)
         self._pictures.put(OVERLAY, lambda: self._draw(views))
         for view in views:
             if view.camera == camera:

@@ -16,6 +16,12 @@ export class Events {
     });
   }
 
+  /** Show over the picture what is of this view; of none, what is of all. */
+  view(name) {
+    this.of = name ? `${name}/` : "";
+    $("chips").replaceChildren();
+  }
+
   clear() {
     this.items.clear();
     this.list.replaceChildren();
@@ -23,7 +29,8 @@ export class Events {
 
   /** Take events, new ones and those that go on; `fresh`: they are the past, as a page finds it. */
   take(events, fresh) {
-    if (!fresh) for (const event of events.slice(-CHIPS)) this.chip(event);
+    const shown = events.filter(({ ids }) => !this.of || ids.some((id) => id.startsWith(this.of)));
+    if (!fresh) for (const event of shown.slice(-CHIPS)) this.chip(event);
     for (const event of events) {
       const who = event.ids.length > 3
         ? [h("span", {}, `${event.ids.length} questions`)]

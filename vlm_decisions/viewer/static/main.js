@@ -87,6 +87,7 @@ $("filter").addEventListener("input", ({ target }) => table.filter(target.value)
 $("view").addEventListener("change", ({ target }) => {
   table.view(target.value);
   health.view(target.value);
+  events.view(target.value);
 });
 $("unknown-first").addEventListener("change", ({ target }) => table.sort(target.checked));
 document.addEventListener("click", ({ target }) => {

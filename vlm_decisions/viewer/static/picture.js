@@ -32,8 +32,13 @@ export class Picture {
     link.click();
   }
 
-  /** Show the camera's whole picture, with nothing drawn on it. */
+  /** Show one camera's whole picture, with nothing drawn on it. */
   plain() {
+    const select = $("view");
+    if (!select.value && select.options.length > 1) { // all of them are shown, which has no region
+      select.selectedIndex = 1;
+      select.dispatchEvent(new Event("change"));
+    }
     document.querySelector("input[name=channel][value=camera]").checked = true;
     this.choose();
   }
