@@ -21,7 +21,7 @@ from vlm_decisions.frames import NS
 from vlm_decisions.runtime.log import read_log
 from vlm_decisions.sources.bag_writer import BagWriter
 from vlm_decisions.sources.bags import BagError
-from vlm_decisions.sources.messages import IMAGE
+from vlm_decisions.sources.messages import COMPRESSED, IMAGE
 from vlm_decisions.sources.source import BagImages, close, open_sources, simulated
 from vlm_decisions.sources.video import SourceError, VideoFile
 
@@ -97,6 +97,23 @@ def test_each_view_sees_its_own_camera(monkeypatch, tmp_path, films, bag, what, 
     frames = int(re.search(r"(\d+) frames,", out)[1])
     assert frames <= 2 * round(SECONDS * 8), "a camera of two views is received once"
     assert "front/ask_1: yes" in out and "back/ask_1: no" in out  # the terminal tells them apart
+
+
+def test_an_image_in_a_bag_may_be_sent_by_a_transport(monkeypatch, tmp_path):
+    views = VIEWS.replace("{image: /front}", "{image: /front, transport: compressed}").replace(
+        "{image: /back}", "{image: /front, region: [0, 0, 1, 0.5]}").replace(
+        "{image: /back,", "{image: /back, transport: raw,")  # which the bag has compressed too
+    monkeypatch.setitem(globals(), "VIEWS", views)
+    with BagWriter(tmp_path / "bag") as bag:
+        for number in range(round(SECONDS * 8)):
+            for topic, value in (("/front", 250), ("/back", 5)):
+                stamp_ns = START_NS + number * NS // 8
+                bag.write(f"{topic}/compressed", COMPRESSED, stamp_ns, {
+                    "header": header(stamp_ns), "format": "png", "data": np.frombuffer(
+                        cv2.imencode(".png", shown(value, number))[1].tobytes(), np.uint8)})
+    code, log = run(monkeypatch, tmp_path, f"--source={tmp_path / 'bag'}")
+    assert code == 0
+    assert answers(log) == {"front": {"yes"}, "back": {"yes"}, "side": {"no"}}
 
 
 @pytest.mark.parametrize("sources, why", [

@@ -8,7 +8,7 @@ from fakes import START_NS, Bench, Camera, FakeEngine, FakeStream, SimClock, per
 
 from vlm_decisions.frames import NS, Frame
 from vlm_decisions.question_book import QuestionBook
-from vlm_decisions.questions import QuestionError
+from vlm_decisions.questions import Question, QuestionError
 from vlm_decisions.runtime import Runtime
 from vlm_decisions.runtime.runtime import OPEN_S
 from vlm_decisions.views import View, ViewError
@@ -136,6 +136,8 @@ questions: [{id: red, text: red}]
     assert "unknown" not in bench.by_view()["whole"]
     assert "view 'slit': its region is 7x48 pixels of a 64x48 picture, thinner than a visual " \
            "token, which is 8 pixels wide" in bench.of("red")[-1].reason + "".join(bench.errors)
+    asked = bench.runtime.ask(Question("now", "red", view="slit"))
+    assert asked.status == "fault" and "thinner than a visual token" in asked.reason
 
 
 def test_a_condition_means_the_own_view_before_others():
@@ -262,8 +264,6 @@ def test_one_off_questions_are_of_a_view_or_of_each():
     bench.film_of(FRONT, 0, 2, shade=60)
     bench.film_of(BACK, 0, 2, shade=-60)
     bench.run(2)
-    from vlm_decisions.questions import Question
-
     of_each = bench.runtime.ask_each(Question("x", "red"))
     assert [(d.view, d.answer) for d in of_each] == [("front", "yes"), ("back", "no")]
     assert bench.runtime.ask(Question("x", "red", view="back")).answer == "no"

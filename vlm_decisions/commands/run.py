@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -131,7 +132,9 @@ def make_book(
             book.add(unnamed(f"ask_{number}", text=text))
         except QuestionError as error:
             raise QuestionError(f"--ask {text[:40]!r}: {error}") from error
-    return book
+    # Nothing is sent by a transport here: views of one image are of one source.
+    return QuestionBook(book, book.events, [replace(view, source=(view.image, ""))
+                                            for view in book.views])
 
 
 def run_live(sources: Mapping[tuple[str, str], Source], book: QuestionBook, *,

@@ -410,7 +410,8 @@ class Runtime:
             self._book.view(question.view)  # says that there is none
         if self._thread is None:
             return [self._answer_now(question, view) or self._no_answer(
-                question, view, "no group yet", NO_IMAGE) for view in views]
+                question, view, view.unseen or "no group yet", FAULT if view.unseen else NO_IMAGE)
+                for view in views]
         if threading.current_thread() is self._thread:
             raise RuntimeError("ask() would wait for the thread that it is called from")
         with self._changed:
@@ -427,10 +428,11 @@ class Runtime:
                 future.cancel()
                 with self._lock:
                     status, reason = view.gate.cause(self._clock_ns())
-                reason = f"no answer within {timeout_s:g} s: {reason or 'the engine is busy'}"
-                out.append(
-                    self._no_answer(question, view, reason, STALE if status == OK else status)
-                )
+                if status == OK:
+                    status, reason = ((FAULT, view.unseen) if view.unseen
+                                      else (STALE, "the engine is busy"))
+                reason = f"no answer within {timeout_s:g} s: {reason}"
+                out.append(self._no_answer(question, view, reason, status))
         return out
 
     def _answer_now(self, question: Question, view: ViewState) -> Decision | None:

@@ -114,6 +114,7 @@ class Processor:
         self._must_reset = False  # the stream's groups are of another window
         self._must_start_over = False  # its state may be spoilt
         self._faulty: set[Question] = set()  # failed when last asked: kept out of the batch
+        self.unseen = ""  # why the newest group could not be seen
         self.asks_model = False  # a question stands that the language model answers
         self.overloaded = False  # not all that was due could be asked in time
 
@@ -178,9 +179,10 @@ class Processor:
         if self._must_reset:
             self._cut_ns = group.t_start_ns
         self._newest_cut_ns, self._cut_ns = cut_ns, max(self._cut_ns, cut_ns)
+        self.unseen = f"vision: {_text(seen)}" if isinstance(seen, Exception) else ""
         if isinstance(seen, Exception):
             self.restart()
-            return Encoded(None, *place, fault=f"vision: {_text(seen)}")
+            return Encoded(None, *place, fault=self.unseen)
         jumped = self._jumped(seen, group.t_start_ns)
         return Encoded(seen, *place, jumped, still=self._stands_still(seen))
 

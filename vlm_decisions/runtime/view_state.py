@@ -242,6 +242,11 @@ class ViewState:
         self.meter.count("ticks")
         self.turn = None
 
+    @property
+    def unseen(self) -> str:
+        """Why its newest group could not be seen, or the view not be opened; empty if it could."""
+        return self.fault or (self.processor.unseen if self.processor else "")
+
     def abandon(self) -> None:
         """Begin afresh with the next group, after a fault of this program."""
         self.processor.restart()

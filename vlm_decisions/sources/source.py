@@ -13,7 +13,7 @@ from ..files.listing import listed, there_are
 from ..frames import NS
 from .bags import STRING, Bag
 from .live import is_url, open_stream, open_webcam
-from .messages import base_of
+from .messages import TRANSPORTS, base_of, topic_of
 from .recording import is_bag
 from .video import SourceError, VideoFile
 
@@ -163,9 +163,18 @@ def _whole(source: str, images: Sequence[str], vectors: bool, topic: str | None,
         raise SourceError(f"--topic {topic}: the views name their topics themselves: "
                           f"{listed(images)}")
     with Bag(source, partial=partial) as bag:
-        topics = {image: bag.image_topic(image or topic).name for image in images}
+        topics = {image: bag.image_topic(_sent(bag, image or topic)).name for image in images}
         first_ns = min(next(bag.stamps(name)) for name in topics.values())
     return {image: BagImages(source, name, first_ns, partial) for image, name in topics.items()}
+
+
+def _sent(bag: Bag, image: str | None) -> str | None:
+    """Return the topic of a bag that holds an image topic's pictures, as `/image/compressed`."""
+    if image is None:
+        return None
+    names = {topic.name for topic in bag.topics}
+    return next((name for name in (topic_of(image, sent) for sent in TRANSPORTS) if name in names),
+                image)
 
 
 def simulated(sources: Iterable[Source]) -> bool:
