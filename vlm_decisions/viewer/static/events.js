@@ -29,7 +29,7 @@ export class Events {
 
   /** Take events, new ones and those that go on; `fresh`: they are the past, as a page finds it. */
   take(events, fresh) {
-    const shown = events.filter(({ ids }) => !this.of || ids.some((id) => id.startsWith(this.of)));
+    const shown = events.filter(({ ids }) => !this.of || ids.some((id) => id.startsWith(this.of) || !id.includes("/")));
     if (!fresh) for (const event of shown.slice(-CHIPS)) this.chip(event);
     for (const event of events) {
       const who = event.ids.length > 3
