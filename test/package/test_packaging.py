@@ -164,7 +164,9 @@ def colcon_door(request, tmp_path_factory) -> Door:
     colcon = [
         sys.executable, "-m", "colcon", "build",
         "--base-paths", ROOT if base else request.getfixturevalue("source"),
-        "--build-base", base or workspace / "build", "--cmake-args", "-DBUILD_TESTING=OFF",
+        # The build remembers where an earlier run installed to.
+        "--build-base", base or workspace / "build", "--cmake-force-configure",
+        "--cmake-args", "-DBUILD_TESTING=OFF",
     ]  # fmt: skip
     run(colcon, workspace, ros_environment(), BUILD_S)
     prefix = workspace / "install" / "vlm_decisions"
