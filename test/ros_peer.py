@@ -197,9 +197,11 @@ class Waiter:
 
     def __init__(self, peer) -> None:
         self.peer = peer
-        # By default a client keeps ten results that it has not read yet.
-        self.client = ActionClient(peer, WaitFor, "/decision_node/wait_for",
-                                   result_service_qos_profile=QoSProfile(depth=MAX_WAITS))
+        # By default a client keeps ten results that it has not read yet. It is made and destroyed
+        # in the executor's thread: rclpy waits for a client that is half made, or half gone.
+        self.client = self.act(lambda: ActionClient(
+            peer, WaitFor, "/decision_node/wait_for",
+            result_service_qos_profile=QoSProfile(depth=MAX_WAITS)))
         assert self.client.wait_for_server(20.0)
         self.feedback: list[WaitFor.Feedback] = []
 
@@ -211,6 +213,10 @@ class Waiter:
         handle = wait_for(lambda: sent.done() and sent.result())
         assert handle.accepted
         return handle, self.act(handle.get_result_async)
+
+    def destroy(self) -> None:
+        """Destroy the client."""
+        self.act(self.client.destroy)
 
     def act(self, call):
         """Call in the executor's thread: rclpy can lose a reply that another one waits for."""

@@ -260,7 +260,7 @@ def apart(tmp_path_factory):
                              for view, answer in (("front", "yes"), ("back", "no"))))
         s.waiter = Waiter(s.peer)
         yield s
-        s.waiter.client.destroy()
+        s.waiter.destroy()
         s.peer.stop_camera()
         s.peer.front.join()
 

@@ -33,7 +33,7 @@ def desk(tmp_path):
         s.peer.answered("cup", "no")
         s.waiter = Waiter(s.peer)
         yield s
-        s.waiter.client.destroy()
+        s.waiter.destroy()
 
 
 def test_a_wait_ends_when_the_condition_has_held_long_enough(desk):
