@@ -9,6 +9,7 @@ pytest.importorskip("rclpy", reason="rclpy is not installed")
 
 from action_msgs.msg import GoalStatus
 from fake_model import ScriptedModel
+from rclpy.action import ActionClient
 from ros_peer import Waiter, result_of, system
 from waiting import wait_for
 
@@ -127,10 +128,18 @@ def test_more_than_can_wait_are_refused(desk, monkeypatch):
     assert "not within" in result_of(desk.waiter.send("person", timeout_s=0.1))[1].message
 
 
-def test_a_leaf_waits_and_is_cancelled_where_it_is_interrupted(desk):
+def test_a_leaf_waits_and_is_cancelled_where_it_is_interrupted(desk, monkeypatch):
     py_trees = pytest.importorskip("py_trees", reason="py_trees is not installed")
+    from vlm_decisions.ros import behaviours
     from vlm_decisions.ros.behaviours import WaitUntil
 
+    made_in = []
+
+    def make(*args):
+        made_in.append(threading.current_thread())
+        return ActionClient(*args)
+
+    monkeypatch.setattr(behaviours, "ActionClient", make)
     running, failure = py_trees.common.Status.RUNNING, py_trees.common.Status.FAILURE
 
     def over(leaf):
@@ -156,6 +165,7 @@ def test_a_leaf_waits_and_is_cancelled_where_it_is_interrupted(desk):
     assert gone.status == failure and gone.feedback_message == "/nowhere/wait_for is not there"
     for one in (leaf, bad, gone):
         one.shutdown()
+    assert len(made_in) == 3 and threading.current_thread() not in made_in
     with pytest.raises(ValueError, match="cannot be read"):
         WaitUntil("x", "person and")
     with pytest.raises(ValueError, match="for_s must be seconds from 0 on, not -1"):

@@ -371,9 +371,13 @@ class WaitUntil(py_trees.behaviour.Behaviour):
     def setup(self, **kwargs: Any) -> None:
         """Make the action client. Raises KeyError without `node`."""
         self._node = _node(self, kwargs)
-        self._client = ActionClient(self._node, WaitFor, f"{self.server}/wait_for")
-        # rclpy can lose a reply that comes while another thread still sends the request.
+        # Both in the executor's thread where there is one: rclpy breaks on a client that another
+        # thread has half made, and can lose a reply that comes while one still sends the request.
         self._guard = self._node.create_guard_condition(self._send)
+        if self._node.executor is None:
+            self._make_client()
+        else:
+            self._guard.trigger()
 
     def initialise(self) -> None:
         """Wait anew."""
@@ -382,7 +386,7 @@ class WaitUntil(py_trees.behaviour.Behaviour):
 
     def update(self) -> Status:
         """Send the goal once the action is there, then wait for its end."""
-        there = self._client.server_is_ready()
+        there = self._client is not None and self._client.server_is_ready()
         if self._wait is None and there:
             self._wait = _Wait()
             self._guard.trigger()
@@ -408,12 +412,19 @@ class WaitUntil(py_trees.behaviour.Behaviour):
 
     def shutdown(self) -> None:
         """Remove the client."""
-        if self._client is not None:
+        if self._guard is not None:
             self._node.destroy_guard_condition(self._guard)
+            self._guard = None
+        if self._client is not None:
             self._client.destroy()
             self._client = None
 
+    def _make_client(self) -> None:
+        self._client = ActionClient(self._node, WaitFor, f"{self.server}/wait_for")
+
     def _send(self) -> None:
+        if self._client is None:
+            self._make_client()
         wait = self._wait
         if wait is None or wait.is_sent:
             return
