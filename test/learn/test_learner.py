@@ -13,8 +13,10 @@ from waiting import wait_for
 
 from vlm_decisions.decision import TIER_HEADS, TIER_VLM
 from vlm_decisions.frames import NS
+from vlm_decisions.learn import learner
 from vlm_decisions.learn.corrections import CorrectionStore, Corrector, ModelId
 from vlm_decisions.learn.learner import GIVES_WAY_S, NICENESS, Learner, Pace
+from vlm_decisions.learn.span_fit import fit_spans
 from vlm_decisions.questions import Question
 from vlm_decisions.runtime.heads import (
     CELLS,
@@ -346,7 +348,7 @@ questions:
     again.close()
 
 
-def test_each_label_is_learned_by_itself(tmp_path):
+def test_each_label_is_learned_by_itself(tmp_path, monkeypatch):
     """The model rather says no of both; the lamp shows whether there is a cup, never a pen."""
     questions = """
 questions: [{id: seen, text: "Is there a {}?", kind: any_of, options: [a/b, pen], ema: 1.0}]
@@ -367,6 +369,20 @@ questions: [{id: seen, text: "Is there a {}?", kind: any_of, options: [a/b, pen]
         newest = made.newest("seen")
         assert newest.answer == answer and newest.model.endswith("+learned")
         assert newest.probabilities[1] == pytest.approx(0.2)
+
+    undone = []
+
+    def undone_meanwhile(*args, **kwargs):
+        if not undone:
+            undone.append(made.learner.undo("seen[a/b]", ""))
+        return fit_spans(*args, **kwargs)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(learner, "fit_spans", undone_meanwhile)
+        made.correct("a/b", made.show(True), "seen")
+    assert not made.bench.runtime.learned()
+    made.correct("none", made.show(False), "seen")
+    assert [one.name for one in made.bench.runtime.learned()] == ["seen[a/b]"]
     made.close()
     again = Taught(tmp_path / "learn", questions.replace("pen]", "cap]"), FakeEngine(answer=hardly))
     again.show(True)  # another label beside it changes nothing

@@ -118,7 +118,7 @@ class Learner:
             for one in gone:
                 self._path(one.key).unlink(missing_ok=True)
                 self._waiting[one.key] = "taken back; the next correction begins it anew"
-            self._undone = self._busy == (view, question_id)
+            self._undone |= self._busy in [(view, one.question_id) for one in gone]
         self._on_change()
         return "; ".join(f"'{address(*one.key)}' is answered as before it was {one}"
                          for one in gone)
